@@ -1,0 +1,98 @@
+package traffic
+
+import (
+	"log/slog"
+	"time"
+)
+
+// Config is one run as asked for. Its zero value is not runnable: TX or RX
+// must name a port. NewPlan turns it into exact numbers once the ports are
+// open; Run does both.
+//
+// A Config is read only after it was handed to Run.
+type Config struct {
+	// TX and RX are device strings such as "loop:" or "packet:eth0". With both,
+	// one process sends, receives and matches. With RX alone it only receives.
+	TX, RX string
+
+	Rate     Rate          // offered load; the zero value is max
+	Count    uint64        // frames in all, over all queues; 0: no limit
+	Duration time.Duration // 0: no limit. The first limit reached wins
+	Size     Sizes         // frame sizes, FCS included
+
+	Proto     Proto  // UDP or TCP
+	Src, Dst  Values // addresses; empty: defaults of the safe ranges
+	SPort     Values
+	DPort     Values
+	SMAC      Values // empty: the port's own
+	DMAC      Values // empty: the RX port's, else from the neighbour table
+	VLAN      Values // empty: untagged
+	FlowLabel Values // IPv6 only
+	TTL       int    // TTL or hop limit; 0 means 1
+
+	Flows  int    // 0: one flow per queue
+	Seed   uint64 // every random choice comes from it; printed always
+	Queues int    // 0 means 1
+	Burst  int    // frames per doorbell at most; 0: the runtime chooses
+
+	Latency LatencyMode
+	Drain   time.Duration // how long to wait for late frames after the last send
+	OnLate  OnLate
+	NoTag   bool   // frames carry no tag: counts only
+	Run     string // run token (run id, start, boot id, flows); empty: made up
+	Hello   bool   // marked frames before and after the run
+
+	Interval time.Duration // progress records; 0: none
+	Tap      string        // pcapng file that records what passes; empty: none
+
+	AllowMgmt bool // permit the interface that carries the default route
+	YesPublic bool // permit destinations outside private and test ranges
+
+	Log        *slog.Logger    // nil: silent
+	OnPlan     func(*Plan)     // called once, before the first frame
+	OnInterval func(*Interval) // called about every Interval, never from a hot path
+}
+
+// Proto is the transport of the frames.
+type Proto uint8
+
+// The transports. The zero value is UDP.
+const (
+	UDP Proto = iota
+	TCP
+)
+
+// String names the transport as --proto takes it.
+func (p Proto) String() string {
+	if p == TCP {
+		return "tcp"
+	}
+	return "udp"
+}
+
+// LatencyMode says which packets' latency is recorded: every N-th of a flow,
+// all for 1, none for 0.
+type LatencyMode struct{ EveryN uint64 }
+
+// OnLate says what a sender does with slots of the schedule it has missed.
+type OnLate uint8
+
+// The three ways. LateBurst, the default, catches up with up to 64 frames and
+// then slips; LateSkip drops the missed slots and counts them unsent; LateSlip
+// moves the rest of the schedule.
+const (
+	LateBurst OnLate = iota
+	LateSkip
+	LateSlip
+)
+
+// String names the policy as --on-late takes it.
+func (o OnLate) String() string { return [...]string{"burst", "skip", "slip"}[o%3] }
+
+// Limits of the tag and of the schedule.
+const (
+	MaxFlows  = 1 << 24          // the tag's flow field
+	MaxQueues = 256              // what a port is asked for at most
+	MaxDrain  = 60 * time.Second // the tag's time window is 67 s
+	MaxBurst  = 1024
+)

@@ -1,0 +1,192 @@
+package traffic
+
+// Schema names the layout of Report. A key that is removed or changes its
+// meaning makes a new number; a new key does not.
+const Schema = "bluering.pktgen.report/1"
+
+// Report is the result of a run: one object, every number's key carries its
+// unit (or stands in an object whose key does). report.schema.json in this
+// directory describes it.
+type Report struct {
+	Schema  string `json:"schema"`
+	Record  string `json:"record"` // "report"
+	Tool    string `json:"tool"`   // "pktgen"
+	Version string `json:"version"`
+	Command string `json:"command"` // "tx" or "rx"
+
+	// Outcome is "complete", "interrupted" (a signal or a cancelled context;
+	// all counts are final all the same) or "failed" (Error says why).
+	Outcome   string   `json:"outcome"`
+	Error     string   `json:"error,omitempty"`
+	Notes     []string `json:"notes,omitempty"` // what a reader should know, such as receive ring drops
+	StartTime string   `json:"start_time"`      // RFC 3339
+	Seed      string   `json:"seed"`            // hexadecimal
+	RunToken  string   `json:"run_token"`
+
+	Host   Host       `json:"host"`
+	TX     *Port      `json:"tx,omitempty"`
+	RX     *Port      `json:"rx,omitempty"`
+	Config ConfigEcho `json:"config"`
+
+	ElapsedNS int64 `json:"elapsed_ns"` // first departure to last
+	Counts
+	Rates
+	RateAskedPPS   float64 `json:"rate_asked_pps"`   // 0: max
+	RateErrorRatio float64 `json:"rate_error_ratio"` // (got - asked) / asked; 0 when max
+
+	LatencyOK            bool     `json:"latency_valid"` // one clock stamped both ends
+	Latency              *Summary `json:"latency_ns,omitempty"`
+	LatencySamples       uint64   `json:"latency_samples_count"`
+	LatencyResolutionNS  int64    `json:"latency_resolution_ns"`
+	LatencyHDR           string   `json:"latency_hdr_base64,omitempty"` // HDR V2, compressed
+	LatencyFrom          string   `json:"latency_from"`                 // "schedule", "burst" or "none"
+	GapError             *Summary `json:"gap_error_ns,omitempty"`       // departure minus schedule
+	ReorderExtentMaxSeqs uint64   `json:"reorder_extent_max_packets"`
+	WindowPackets        uint64   `json:"flow_window_packets"` // sequences remembered per flow
+	LongestBurst         uint64   `json:"longest_unplanned_burst_packets"`
+
+	Drops  map[string]uint64 `json:"drops_packets"` // by reason, both ports
+	Queues []QueueCounts     `json:"queues"`
+	Stalls Stalls            `json:"stalls"`
+
+	Asserts []AssertResult `json:"asserts"`
+}
+
+// Counts are totals of a run, or of the part of it up to an interval's end.
+type Counts struct {
+	Sent       uint64 `json:"sent_packets"`
+	SentBytes  uint64 `json:"sent_bytes"`       // FCS included
+	Received   uint64 `json:"received_packets"` // ours, duplicates included
+	RecvBytes  uint64 `json:"received_bytes"`
+	Unique     uint64 `json:"unique_packets"`
+	Lost       uint64 `json:"lost_packets"` // sent - unique
+	Duplicate  uint64 `json:"duplicate_packets"`
+	Reordered  uint64 `json:"reordered_packets"`
+	Stale      uint64 `json:"stale_packets"` // older than the window: not judged
+	Foreign    uint64 `json:"foreign_packets"`
+	Corrupt    uint64 `json:"corrupt_packets"`
+	Fragment   uint64 `json:"fragment_packets"`
+	Hello      uint64 `json:"hello_packets"`
+	Late       uint64 `json:"late_packets"`   // departed later than a burst's tolerance
+	Early      uint64 `json:"early_packets"`  // arrived before their schedule: recorded as 0
+	Unsent     uint64 `json:"unsent_packets"` // slots given up
+	SendFailed uint64 `json:"send_failed_packets"`
+	RingDrops  uint64 `json:"rx_ring_drops_packets"`
+}
+
+// LossRatio is lost / sent; 0 when nothing was sent.
+func (c *Counts) LossRatio() float64 {
+	if c.Sent == 0 {
+		return 0
+	}
+	return float64(c.Lost) / float64(c.Sent)
+}
+
+// Rates are means over a report's or an interval's time.
+type Rates struct {
+	TxPPS   float64 `json:"tx_pps"`
+	TxL2BPS float64 `json:"tx_l2_bps"` // FCS included
+	TxL1BPS float64 `json:"tx_l1_bps"` // plus preamble and gap: 20 bytes a frame
+	RxPPS   float64 `json:"rx_pps"`
+	RxL2BPS float64 `json:"rx_l2_bps"`
+	RxL1BPS float64 `json:"rx_l1_bps"`
+}
+
+// Interval is one progress record. Its keys mean what they mean in a Report;
+// counts are totals since the start, rates and latency are the interval's own.
+type Interval struct {
+	Schema    string `json:"schema"`
+	Record    string `json:"record"` // "interval"
+	StartNS   int64  `json:"start_ns"`
+	ElapsedNS int64  `json:"elapsed_ns"` // since the run's start
+	Counts
+	Rates
+	Latency        *Summary `json:"latency_ns,omitempty"`
+	LatencySamples uint64   `json:"latency_samples_count"`
+}
+
+// Summary describes a distribution in the unit that its key names.
+type Summary struct {
+	Min    int64   `json:"min"`
+	Mean   float64 `json:"mean"`
+	P50    int64   `json:"p50"`
+	P90    int64   `json:"p90"`
+	P99    int64   `json:"p99"`
+	P999   int64   `json:"p99.9"`
+	P9999  int64   `json:"p99.99"`
+	P99999 int64   `json:"p99.999"`
+	Max    int64   `json:"max"`
+}
+
+// Port names a device and what it is.
+type Port struct {
+	URI      string `json:"uri"`
+	Name     string `json:"name"`
+	Kind     string `json:"kind"`    // scheme: "loop", "packet", ...
+	IsWire   bool   `json:"is_wire"` // false: frames never leave this process
+	MAC      string `json:"mac"`
+	SpeedBPS uint64 `json:"speed_bps"` // 0: unknown
+	MaxFrame int    `json:"max_frame_bytes"`
+}
+
+// QueueCounts is one queue's part.
+type QueueCounts struct {
+	Queue int    `json:"queue_index"`
+	Sent  uint64 `json:"sent_packets"`
+}
+
+// Stalls is what disturbed the sender and the receiver.
+type Stalls struct {
+	Count       uint64 `json:"stalls_count"`
+	LongestNS   int64  `json:"longest_ns"`
+	GCCycles    uint64 `json:"gc_cycles_count"`
+	Involuntary uint64 `json:"involuntary_switches_count"`
+}
+
+// Host is the machine's fingerprint. It holds no host name and no address.
+type Host struct {
+	OS         string `json:"os"`
+	Arch       string `json:"arch"`
+	Kernel     string `json:"kernel"`
+	CPU        string `json:"cpu"`
+	CPUs       int    `json:"cpus_count"`
+	GoMaxProcs int    `json:"gomaxprocs_count"`
+	Go         string `json:"go"`
+	Clock      string `json:"clock"`
+}
+
+// ConfigEcho repeats what was asked, in the words of the command line.
+type ConfigEcho struct {
+	TX         string `json:"tx"`
+	RX         string `json:"rx"`
+	Rate       string `json:"rate"`
+	Count      uint64 `json:"count_packets"`
+	DurationNS int64  `json:"duration_ns"`
+	Size       string `json:"size"`
+	Proto      string `json:"proto"`
+	Src        string `json:"src"`
+	Dst        string `json:"dst"`
+	SPort      string `json:"sport"`
+	DPort      string `json:"dport"`
+	SMAC       string `json:"smac"`
+	DMAC       string `json:"dmac"`
+	VLAN       string `json:"vlan"`
+	FlowLabel  string `json:"flow_label"`
+	TTL        int    `json:"ttl_hops"`
+	Flows      int    `json:"flows_count"`
+	Queues     int    `json:"queues_count"`
+	Burst      int    `json:"burst_packets"`
+	Latency    string `json:"latency"`
+	DrainNS    int64  `json:"drain_ns"`
+	OnLate     string `json:"on_late"`
+	Tag        bool   `json:"tag"`
+	Hello      bool   `json:"hello"`
+}
+
+// AssertResult is the verdict on one --assert.
+type AssertResult struct {
+	Expr  string  `json:"expr"`
+	Pass  bool    `json:"pass"`
+	Key   string  `json:"key"`   // the report's key it was read from
+	Value float64 `json:"value"` // in the key's unit
+}
