@@ -1,0 +1,5 @@
+//go:build !linux && amd64 && !purego
+
+package clock
+
+func kernelTrustsTSC() bool { return true }
