@@ -1,7 +1,9 @@
 package traffic
 
 import (
+	"fmt"
 	"net/netip"
+	"strconv"
 
 	"github.com/bluering/bluering/internal/clock"
 )
@@ -53,6 +55,203 @@ type Vary struct {
 	ByFlow    bool // index is the flow number; else the frame number k
 	Seed      uint64
 	InHeaders bool // covered by an IP or L4 checksum
+}
+
+// NewPlan makes c exact for the opened ports; tx is nil for a receiver alone,
+// rx when nothing is received. All errors are *UsageError but for impossible
+// ones.
+func NewPlan(c Config, tx, rx *PortFacts) (*Plan, error) {
+	if err := c.fill(tx, rx); err != nil {
+		return nil, err
+	}
+	p := &Plan{Config: c, TX: tx, RX: rx, Count: c.Count, Queues: c.Queues, Flows: c.Flows, Tagged: !c.NoTag, mix: c.Size.mix(c.Seed)}
+	byFlow := c.Flows > 0
+	if !byFlow {
+		p.Flows = c.Queues
+	}
+	if tx == nil {
+		return p, nil
+	}
+	if err := checkTargets(&c); err != nil {
+		return nil, err
+	}
+	var err error
+	if p.Rate, err = c.Rate.PPS(c.Size.Mean(), tx.SpeedBPS); err != nil {
+		return nil, err
+	}
+	if err := checkSizes(&c, tx, rx); err != nil {
+		return nil, err
+	}
+	for _, size := range c.Size.Distinct() {
+		f, err := buildFrame(&c, size, byFlow)
+		if err != nil {
+			return nil, err
+		}
+		p.Frames = append(p.Frames, f)
+	}
+	return p, nil
+}
+
+// fill puts the defaults in and checks what does not need a frame.
+func (c *Config) fill(tx, rx *PortFacts) error {
+	c.TTL = max(c.TTL, 1)
+	c.Queues = max(c.Queues, 1)
+	switch {
+	case c.TTL > 255:
+		return usage("ttl", strconv.Itoa(c.TTL), "use 1 to 255")
+	case c.Queues > MaxQueues:
+		return usage("queues", strconv.Itoa(c.Queues), fmt.Sprintf("use 1 to %d", MaxQueues))
+	case c.Burst < 0 || c.Burst > MaxBurst:
+		return usage("burst", strconv.Itoa(c.Burst), fmt.Sprintf("use 1 to %d frames, or 0 for the default", MaxBurst))
+	case c.Flows < 0 || c.Flows > MaxFlows:
+		return usage("flows", strconv.Itoa(c.Flows), fmt.Sprintf("the tag numbers at most %d flows", MaxFlows))
+	case c.Flows > 0 && c.Flows < c.Queues:
+		return usage("flows", strconv.Itoa(c.Flows), fmt.Sprintf("a flow belongs to one queue; use at least %d, one for each of --queues", c.Queues))
+	case c.Drain > MaxDrain:
+		return usage("drain", c.Drain.String(), "the tag's clock wraps; use at most 60s")
+	}
+	if tx == nil {
+		return nil
+	}
+	if err := c.fillAddresses(tx, rx); err != nil {
+		return err
+	}
+	if err := c.fillPorts(); err != nil {
+		return err
+	}
+	return c.fillMACs(tx, rx)
+}
+
+// Default addresses are of the ranges reserved for benchmarks (RFC 2544, RFC
+// 5180); a port's own are taken when they lie in them.
+var (
+	bench4 = netip.MustParsePrefix("198.18.0.0/15")
+	bench6 = netip.MustParsePrefix("2001:2::/48")
+)
+
+func (c *Config) fillAddresses(tx, rx *PortFacts) error {
+	is6 := c.Src.Is6() || c.Dst.Is6() || !c.FlowLabel.IsZero()
+	own := func(f *PortFacts, fallback4, fallback6 string) Values {
+		text, safe, a := fallback4, bench4, netip.Addr{}
+		if is6 {
+			text, safe = fallback6, bench6
+		}
+		if f != nil && is6 {
+			a = f.Addr6
+		} else if f != nil {
+			a = f.Addr4
+		}
+		if !a.IsValid() || !safe.Contains(a) {
+			a = netip.MustParseAddr(text)
+		}
+		return oneAddr(a)
+	}
+	if c.Src.IsZero() {
+		c.Src = own(tx, "198.18.0.1", "2001:2::1")
+	}
+	if c.Dst.IsZero() {
+		c.Dst = own(rx, "198.18.0.2", "2001:2::2")
+	}
+	if !c.FlowLabel.IsZero() && !(c.Src.Is6() && c.Dst.Is6()) {
+		return usage("flow-label", c.FlowLabel.String(), "IPv4 has no flow label; use IPv6 addresses")
+	}
+	if c.Src.Is6() != c.Dst.Is6() {
+		return usage("dst", c.Dst.String(), fmt.Sprintf("and --src %s are of two IP versions; use one", c.Src))
+	}
+	return nil
+}
+
+// Defaults of the ports. 9 is discard; flows count up from flowPortFirst.
+const (
+	defaultDPort  = 9
+	flowPortFirst = 1024
+	flowPorts     = 65536 - flowPortFirst
+)
+
+// fillPorts gives every flow its own tuple: fields that vary do so by flow
+// number, and the source port is the default one.
+func (c *Config) fillPorts() error {
+	if c.DPort.IsZero() {
+		c.DPort = oneValue(kindPort, u128{0, defaultDPort}, strconv.Itoa(defaultDPort))
+	}
+	tuples := c.tuples()
+	if c.SPort.IsZero() {
+		n := uint64(1)
+		if c.Flows > 1 && tuples < uint64(c.Flows) {
+			n = min(uint64(c.Flows), flowPorts)
+		}
+		c.SPort = Values{kind: kindPort, first: u128{0, flowPortFirst}, count: n, text: strconv.Itoa(flowPortFirst)}
+		if n > 1 {
+			c.SPort.text = fmt.Sprintf("%d-%d", flowPortFirst, flowPortFirst+n-1)
+		}
+		tuples = c.tuples()
+	}
+	if c.Flows > 1 && tuples < uint64(c.Flows) {
+		return usage("flows", strconv.Itoa(c.Flows), fmt.Sprintf("the fields take only %d different values; widen --src, --dst, --sport or --dport to at least as many (all of them step together, so their numbers should have no common divisor)", tuples))
+	}
+	return nil
+}
+
+// tuples is how many different frames the fields make when all of them step
+// together: the least common multiple of their lengths.
+func (c *Config) tuples() uint64 {
+	n := uint64(1)
+	for _, v := range []Values{c.Src, c.Dst, c.SPort, c.DPort, c.VLAN, c.FlowLabel, c.SMAC, c.DMAC} {
+		l := v.Len()
+		if l < 2 || v.Mode() == Rand {
+			continue
+		}
+		if l >= MaxFlows || n >= MaxFlows {
+			return MaxFlows
+		}
+		n = n / uint64(gcd(int(n), int(l))) * l
+	}
+	return n
+}
+
+func (c *Config) fillMACs(tx, rx *PortFacts) error {
+	if c.SMAC.IsZero() {
+		c.SMAC = oneMAC(tx.HWAddr)
+	}
+	if !c.DMAC.IsZero() {
+		return nil
+	}
+	switch {
+	case rx != nil && rx.URI != tx.URI:
+		c.DMAC = oneMAC(rx.HWAddr)
+	case rx != nil && rx.Kind == "loop":
+		c.DMAC = oneMAC(rx.HWAddr)
+	case tx.IfIndex == 0: // no kernel interface, so no neighbours: the loop's second port
+		c.DMAC = oneMAC([6]byte{2, 0, 0, 0, 0, 2})
+	default:
+		mac, err := neighbour(tx, c.Dst.Addr(0, fieldSeed(c.Seed, "dst")))
+		if err != nil {
+			return err
+		}
+		c.DMAC = oneMAC(mac)
+	}
+	return nil
+}
+
+// checkSizes holds the sizes against the headers and the ports.
+func checkSizes(c *Config, tx, rx *PortFacts) error {
+	sizes := c.Size.Distinct()
+	if low, need := sizes[0], MinSize(c); low < need {
+		hint := fmt.Sprintf("%s frames with the tag need at least %d bytes; use -s %d, or --no-tag for counts only", protoName(c), need, need)
+		if c.NoTag {
+			hint = fmt.Sprintf("%s frames need at least %d bytes; use -s %d", protoName(c), need, need)
+		}
+		return usage("size", c.Size.String(), hint)
+	}
+	for _, f := range []*PortFacts{tx, rx} {
+		if f == nil || f.MaxFrame <= 0 {
+			continue
+		}
+		if limit := f.MaxFrame + fcsBytes; sizes[len(sizes)-1] > limit {
+			return usage("size", c.Size.String(), fmt.Sprintf("%s takes frames of at most %d bytes with FCS (its MTU); use -s %d or less, or raise the MTU", f.URI, limit, limit))
+		}
+	}
+	return nil
 }
 
 // PerFlow reports how many flows queue q carries: q, q+Queues, q+2*Queues, ...

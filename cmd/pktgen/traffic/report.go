@@ -33,6 +33,7 @@ type Report struct {
 	Rates
 	RateAskedPPS   float64 `json:"rate_asked_pps"`   // 0: max
 	RateErrorRatio float64 `json:"rate_error_ratio"` // (got - asked) / asked; 0 when max
+	LossRatio      float64 `json:"loss_ratio"`       // lost / sent
 
 	LatencyOK            bool     `json:"latency_valid"` // one clock stamped both ends
 	Latency              *Summary `json:"latency_ns,omitempty"`
@@ -72,14 +73,6 @@ type Counts struct {
 	Unsent     uint64 `json:"unsent_packets"` // slots given up
 	SendFailed uint64 `json:"send_failed_packets"`
 	RingDrops  uint64 `json:"rx_ring_drops_packets"`
-}
-
-// LossRatio is lost / sent; 0 when nothing was sent.
-func (c *Counts) LossRatio() float64 {
-	if c.Sent == 0 {
-		return 0
-	}
-	return float64(c.Lost) / float64(c.Sent)
 }
 
 // Rates are means over a report's or an interval's time.
@@ -185,8 +178,8 @@ type ConfigEcho struct {
 
 // AssertResult is the verdict on one --assert.
 type AssertResult struct {
-	Expr  string  `json:"expr"`
-	Pass  bool    `json:"pass"`
-	Key   string  `json:"key"`   // the report's key it was read from
-	Value float64 `json:"value"` // in the key's unit
+	Expr  string   `json:"expr"`
+	Pass  bool     `json:"pass"`
+	Key   string   `json:"key"`   // the report's key it was read from
+	Value *float64 `json:"value"` // in the key's unit; null: the run yielded none
 }
