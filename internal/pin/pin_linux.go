@@ -1,0 +1,144 @@
+package pin
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxCPU bounds what a unix.CPUSet can name.
+const maxCPU = len(unix.CPUSet{}) * 64
+
+// The process's pins. A thread that is not pinned has what it had at first,
+// less the processors of all pins.
+var (
+	mu       sync.Mutex
+	pinned   = map[int]int{}         // thread id -> cpu
+	original = map[int]unix.CPUSet{} // thread id -> affinity before the first pin
+	fallback unix.CPUSet             // of threads that did not exist then
+)
+
+// CPUs lists the processors the calling thread may run on, in ascending order.
+func CPUs() []int {
+	set, err := CurrentAffinity()
+	if err != nil {
+		return nil
+	}
+	return set
+}
+
+// CurrentAffinity lists the processors the calling thread may run on.
+func CurrentAffinity() ([]int, error) {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		return nil, fmt.Errorf("pin: read affinity: %w", err)
+	}
+	var cpus []int
+	for cpu := range maxCPU {
+		if set.IsSet(cpu) {
+			cpus = append(cpus, cpu)
+		}
+	}
+	return cpus, nil
+}
+
+// Pin binds the calling goroutine to cpu and keeps the other threads of the
+// process off it, unless that would leave them none. unpin undoes both; call it
+// once, from the same goroutine. On an error nothing is changed.
+func Pin(cpu int) (unpin func(), err error) {
+	if cpu < 0 || cpu >= maxCPU {
+		return nil, fmt.Errorf("pin: cpu %d does not exist", cpu)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	runtime.LockOSThread()
+	tid := unix.Gettid()
+	if _, twice := pinned[tid]; twice {
+		runtime.UnlockOSThread()
+		return nil, fmt.Errorf("pin: thread is pinned to cpu %d already", pinned[tid])
+	}
+	var before, one unix.CPUSet
+	err = unix.SchedGetaffinity(tid, &before)
+	if err == nil {
+		one.Set(cpu)
+		err = unix.SchedSetaffinity(tid, &one)
+	}
+	if err != nil {
+		runtime.UnlockOSThread()
+		return nil, fmt.Errorf("pin: bind thread to cpu %d: %w", cpu, err)
+	}
+	if len(pinned) == 0 {
+		fallback = before
+	}
+	if _, known := original[tid]; !known {
+		original[tid] = before
+	}
+	pinned[tid] = cpu
+	arrange()
+	return func() { release(tid) }, nil
+}
+
+func release(tid int) {
+	mu.Lock()
+	defer mu.Unlock()
+	delete(pinned, tid)
+	arrange()
+	if len(pinned) == 0 {
+		clear(original)
+	}
+	runtime.UnlockOSThread()
+}
+
+// arrange gives every thread that is not pinned what it had, less the pinned
+// processors. A thread may end meanwhile, or start: it then inherits a mask
+// that is already right. The caller holds mu.
+func arrange() {
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return // no /proc: the pin holds, others are not kept off
+	}
+	for _, e := range tasks {
+		tid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		if _, is := pinned[tid]; is {
+			continue
+		}
+		set, known := original[tid]
+		if !known {
+			set = initialMask(tid)
+			original[tid] = set
+		}
+		less := set
+		for _, cpu := range pinned {
+			less.Clear(cpu)
+		}
+		if less.Count() == 0 {
+			less = set
+		}
+		if err := unix.SchedSetaffinity(tid, &less); err != nil && !errors.Is(err, unix.ESRCH) {
+			continue // a mask the kernel no longer accepts (hotplug): leave the thread alone
+		}
+	}
+}
+
+// initialMask is what a thread seen for the first time had: its own mask at the
+// first pin; at later ones it may have inherited a reduced one, so the mask of
+// the first pinned thread stands in.
+func initialMask(tid int) (set unix.CPUSet) {
+	if len(pinned) == 1 && unix.SchedGetaffinity(tid, &set) == nil {
+		for _, cpu := range pinned {
+			if fallback.IsSet(cpu) && !set.IsSet(cpu) {
+				return fallback
+			}
+		}
+		return set
+	}
+	return fallback
+}

@@ -1,0 +1,117 @@
+package pin
+
+import (
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// masks reads the affinity of every thread of the process.
+func masks(t *testing.T) map[int]unix.CPUSet {
+	t.Helper()
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		t.Skip("no /proc: ", err)
+	}
+	out := map[int]unix.CPUSet{}
+	for _, e := range tasks {
+		tid, _ := strconv.Atoi(e.Name())
+		var set unix.CPUSet
+		if unix.SchedGetaffinity(tid, &set) == nil {
+			out[tid] = set
+		}
+	}
+	return out
+}
+
+func TestPinKeepsOthersOffAndUnpinRestores(t *testing.T) {
+	cpus := CPUs()
+	if len(cpus) < 2 {
+		t.Skip("one processor: nobody can be kept off")
+	}
+	before := masks(t)
+	unpin, err := Pin(cpus[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	self := unix.Gettid()
+	if got := CPUs(); !slices.Equal(got, cpus[1:2]) {
+		t.Errorf("pinned to %v, want %v", got, cpus[1:2])
+	}
+	for tid, set := range masks(t) {
+		if tid != self && set.IsSet(cpus[1]) {
+			t.Errorf("thread %d may still run on cpu %d", tid, cpus[1])
+		}
+	}
+	if _, err := Pin(cpus[0]); err == nil {
+		t.Error("a second pin of one thread is accepted")
+	}
+	unpin()
+	after := masks(t)
+	for tid, set := range after {
+		if want, known := before[tid]; known && set != want {
+			t.Errorf("thread %d: affinity not restored", tid)
+		}
+		if !set.IsSet(cpus[1]) {
+			t.Errorf("thread %d is still kept off cpu %d", tid, cpus[1])
+		}
+	}
+}
+
+// Two goroutines pin and unpin in an order that is not last in, first out.
+func TestPinsOfTwoGoroutines(t *testing.T) {
+	cpus := CPUs()
+	if len(cpus) < 2 {
+		t.Skip("one processor")
+	}
+	runtime.LockOSThread() // so that the goroutines below are on other threads
+	defer runtime.UnlockOSThread()
+	first, second := make(chan bool), make(chan bool)
+	done := make(chan error, 2)
+	for i, stop := range []chan bool{first, second} {
+		go func() {
+			unpin, err := Pin(cpus[i])
+			done <- err
+			if err != nil {
+				return
+			}
+			<-stop
+			unpin()
+			done <- nil
+		}()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+	first <- true
+	<-done
+	for tid, set := range masks(t) {
+		if set.Count() > 1 && set.IsSet(cpus[1]) {
+			t.Errorf("thread %d may run on cpu %d, which is still pinned", tid, cpus[1])
+		}
+	}
+	second <- true
+	<-done
+	for tid, set := range masks(t) {
+		if !set.IsSet(cpus[0]) || !set.IsSet(cpus[1]) {
+			t.Errorf("thread %d: affinity not restored", tid)
+		}
+	}
+}
+
+func TestPinRefusesWhatDoesNotExist(t *testing.T) {
+	before, _ := CurrentAffinity()
+	for _, cpu := range []int{-1, maxCPU, maxCPU - 1} {
+		if unpin, err := Pin(cpu); err == nil {
+			unpin()
+			t.Errorf("cpu %d is accepted", cpu)
+		}
+	}
+	if after, _ := CurrentAffinity(); !slices.Equal(before, after) {
+		t.Errorf("affinity %v after refusals, want %v", after, before)
+	}
+}
