@@ -1,0 +1,20 @@
+// Package barrier orders memory between a program and a device that reads and
+// writes its memory, and stores to doorbell registers.
+//
+//	fill ring entries
+//	ToDevice()          entries before the record that announces them
+//	store the record
+//	ToDevice()          record before the doorbell
+//	StoreDoorbell()     one 64-bit store, never split, never an XCHG
+//	FlushWC()           push it out of the write-combining buffer
+//
+// In front of a software device none of it is needed beyond the atomics on the
+// records; the calls stay, because the code in front of the doorbell is the
+// same for every device. On amd64 the ordering barriers emit no instruction:
+// stores are seen in order, and a call of an assembly function already keeps
+// the compiler from moving memory accesses across it.
+//
+// With the build tag purego, or on other processors, the generic twin is used.
+// Its StoreDoorbell is an atomic store, which is not fit for device registers;
+// Register says so.
+package barrier

@@ -1,0 +1,283 @@
+package ring
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+
+	"github.com/bluering/bluering/internal/barrier"
+)
+
+// SQConfig describes a send queue.
+type SQConfig struct {
+	QPN   uint32
+	MaxBB int // largest WQE in blocks, 1..16
+	MaxWR int // 0: what the slots give
+}
+
+// SQSlots sizes a send ring so that askedWR requests of at most maxBB blocks
+// always fit, whatever their mix, NOPs at the queue's edge included: those
+// take at most maxBB-1 slots, and a window of that many requests crosses the
+// edge once. maxWR is what the ring grants.
+func SQSlots(askedWR, maxBB int) (slots, maxWR int, err error) {
+	if askedWR < 1 || askedWR > MaxSlots {
+		return 0, 0, fmt.Errorf("ring: send queue of %d requests, want 1..%d", askedWR, MaxSlots)
+	}
+	if maxBB < 1 || maxBB > MaxWQEBB {
+		return 0, 0, fmt.Errorf("ring: WQE of %d blocks, want 1..%d", maxBB, MaxWQEBB)
+	}
+	slots = pow2ceil(askedWR*maxBB + maxBB - 1)
+	if slots > MaxSlots {
+		return 0, 0, fmt.Errorf("ring: %d requests of %d blocks need %d slots, more than %d",
+			askedWR, maxBB, slots, MaxSlots)
+	}
+	return slots, sqMaxWR(slots, maxBB), nil
+}
+
+func sqMaxWR(slots, maxBB int) int { return (slots - (maxBB - 1)) / maxBB }
+
+func pow2ceil(n int) int { return 1 << bits.Len(uint(n-1)) }
+
+func isPow2(n int) bool { return n > 0 && n&(n-1) == 0 }
+
+// sqWR remembers a request at its first slot. pi tells whether the slot still
+// is the start of the request that was put there.
+type sqWR struct {
+	wrID uint64
+	pi   uint32
+	ord  uint16 // low bits of the number of requests before it
+	bb   uint16 // 0: nothing starts here
+}
+
+// SQ is the host half of a send queue. One goroutine owns it.
+//
+//	Reserve -> fill -> Commit ... Publish -> doorbell ... Retire
+type SQ struct {
+	blocks []Block
+	wrs    []sqWR
+	mask   uint32
+	qpn    uint32
+	maxBB  uint32
+	maxWR  int
+	rec    Record
+
+	pi      uint32 // next slot
+	ci      uint32 // oldest slot not retired
+	posted  uint32 // requests committed
+	retired uint32 // requests retired
+	last    uint32 // first slot of the last request committed
+	resPI   uint32 // first slot of the last Reserve
+	resEnd  uint32 // its end; equal to resPI when nothing is reserved
+	pub     SQMark // state at the last Publish
+}
+
+// SQMark is a point in a send queue's life that Rollback can return to.
+type SQMark struct{ pi, posted, last uint32 }
+
+// NewSQ makes a send queue over a ring. The number of blocks is a power of two.
+func NewSQ(blocks []Block, rec Record, c SQConfig) (*SQ, error) {
+	n := len(blocks)
+	switch {
+	case !isPow2(n) || n > MaxSlots:
+		return nil, fmt.Errorf("ring: send ring of %d slots, want a power of two up to %d", n, MaxSlots)
+	case c.MaxBB < 1 || c.MaxBB > MaxWQEBB || c.MaxBB > n:
+		return nil, fmt.Errorf("ring: WQE of %d blocks in a ring of %d", c.MaxBB, n)
+	case c.MaxWR < 0 || c.MaxWR > sqMaxWR(n, c.MaxBB):
+		return nil, fmt.Errorf("ring: %d requests of %d blocks do not fit %d slots", c.MaxWR, c.MaxBB, n)
+	case c.QPN > 0xffffff:
+		return nil, fmt.Errorf("ring: QP number %#x has more than 24 bits", c.QPN)
+	case !rec.Valid():
+		return nil, fmt.Errorf("ring: send queue without a record")
+	}
+	q := &SQ{
+		blocks: blocks, wrs: make([]sqWR, n), mask: uint32(n - 1), rec: rec,
+		qpn: c.QPN, maxBB: uint32(c.MaxBB), maxWR: c.MaxWR,
+	}
+	if q.maxWR == 0 {
+		q.maxWR = sqMaxWR(n, c.MaxBB)
+	}
+	return q, nil
+}
+
+// Reserve gives bb contiguous blocks and the counter of the first. When they
+// would cross the ring's edge, the blocks up to it become NOPs of one block
+// each. ok is false when there is no room, or bb is not 1..MaxBB. Nothing
+// moves before Commit; a Reserve that is not committed is void.
+func (q *SQ) Reserve(bb int) (w []Block, pi uint32, ok bool) {
+	if uint32(bb-1) >= q.maxBB {
+		return nil, 0, false
+	}
+	w, pi, n := q.ReserveRun(1, bb)
+	return w, pi, n == 1
+}
+
+// ReserveRun gives contiguous blocks for up to n WQEs of bb blocks each, and
+// how many: fewer when the ring's edge or the oldest WQE is nearer, 0 when
+// there is no room for one.
+func (q *SQ) ReserveRun(n, bb int) (w []Block, pi uint32, got int) {
+	if uint32(bb-1) >= uint32(len(q.blocks)) || n < 1 {
+		return nil, 0, 0
+	}
+	pi = q.pi
+	slots := uint32(len(q.blocks))
+	free := slots - (pi - q.ci)
+	edge := slots - pi&q.mask
+	if uint32(bb) > edge {
+		if free < edge+uint32(bb) {
+			return nil, 0, 0
+		}
+		q.pad(pi, edge)
+		pi += edge
+		free -= edge
+		edge = slots
+	}
+	room := min(free, edge)
+	if uint32(bb) > room {
+		return nil, 0, 0
+	}
+	need := uint32(bb)
+	got = 1
+	if n > 1 {
+		got = min(n, int(room)/bb)
+		need = uint32(got * bb)
+	}
+	q.resPI, q.resEnd = pi, pi+need
+	s := pi & q.mask
+	return q.blocks[s : s+need : s+need], pi, got
+}
+
+// pad turns the n blocks before the edge into NOPs.
+func (q *SQ) pad(pi, n uint32) {
+	for i := range n {
+		w := &q.blocks[(pi+i)&q.mask]
+		PutNOP(w, uint16(pi+i), q.qpn)
+		clear(w[DSBytes:])
+	}
+}
+
+// Commit makes the first bb blocks of the last Reserve one request. bb may be
+// smaller than what was reserved. Without a Reserve it does nothing.
+func (q *SQ) Commit(bb int, wrID uint64) {
+	pi := q.resPI
+	if uint32(bb-1) >= q.resEnd-pi {
+		return
+	}
+	m := &q.wrs[pi&q.mask]
+	m.wrID, m.pi, m.ord, m.bb = wrID, pi, uint16(q.posted), uint16(bb)
+	q.posted++
+	q.last = pi
+	q.pi = pi + uint32(bb)
+	q.resPI, q.resEnd = q.pi, q.pi
+}
+
+// CommitRun makes the first n*bb blocks of the last ReserveRun n requests,
+// numbered from firstID.
+func (q *SQ) CommitRun(n, bb int, firstID uint64) {
+	pi := q.resPI
+	if n < 1 || bb < 1 || uint64(n)*uint64(bb) > uint64(q.resEnd-pi) {
+		return
+	}
+	ord := q.posted
+	s := pi & q.mask
+	wrs := q.wrs[s : s+uint32(n*bb)]
+	for i := 0; i < len(wrs); i += bb {
+		m := &wrs[i]
+		m.wrID, m.pi, m.ord, m.bb = firstID, pi, uint16(ord), uint16(bb)
+		firstID++
+		ord++
+		pi += uint32(bb)
+	}
+	q.posted = ord
+	q.last = pi - uint32(bb)
+	q.pi = pi
+	q.resPI, q.resEnd = pi, pi
+}
+
+// Mark remembers the present state for Rollback.
+func (q *SQ) Mark() SQMark { return SQMark{q.pi, q.posted, q.last} }
+
+// Rollback drops every request committed since the mark and not published, and
+// any Reserve.
+func (q *SQ) Rollback(m SQMark) {
+	if int32(m.pi-q.pub.pi) < 0 {
+		m = q.pub
+	}
+	if int32(m.pi-q.pi) > 0 {
+		return
+	}
+	for pi := m.pi; pi != q.pi; pi++ {
+		q.wrs[pi&q.mask].bb = 0
+	}
+	q.pi, q.posted, q.last = m.pi, m.posted, m.last
+	q.resPI, q.resEnd = q.pi, q.pi
+}
+
+// Publish hands all committed requests to the device: barrier, then the
+// record. any is false when there were none. dbWord is what the doorbell wants:
+// the first 8 bytes of the last WQE, as a native word, so that one native store
+// puts them in order. The caller rings, once.
+func (q *SQ) Publish() (dbWord uint64, any bool) {
+	if q.pi == q.pub.pi {
+		return 0, false
+	}
+	q.pub = SQMark{q.pi, q.posted, q.last}
+	dbWord = binary.NativeEndian.Uint64(q.blocks[q.last&q.mask][0:8])
+	barrier.ToDevice() // WQEs before the record
+	q.rec.StoreSend(q.pi)
+	barrier.ToDevice() // the record before the doorbell
+	return dbWord, true
+}
+
+// Retire takes a completion's WQE counter: that request and all older ones are
+// done. ok is false, and nothing changes, when the counter names a NOP, a slot
+// within a WQE, or nothing that is outstanding; such a CQE must be dropped.
+func (q *SQ) Retire(wqeCounter uint16) (wrID uint64, retired int, ok bool) {
+	pi := q.ci + uint32(wqeCounter-uint16(q.ci))
+	if pi-q.ci >= q.pub.pi-q.ci {
+		return 0, 0, false
+	}
+	m := &q.wrs[pi&q.mask]
+	if m.pi != pi || m.bb == 0 {
+		return 0, 0, false
+	}
+	retired = int(uint16(m.ord-uint16(q.retired))) + 1
+	q.retired += uint32(retired)
+	q.ci = pi + uint32(m.bb)
+	return m.wrID, retired, true
+}
+
+// Outstanding gives the requests committed and not retired.
+func (q *SQ) Outstanding() int { return int(q.posted - q.retired) }
+
+// MaxWR gives the number of requests that always fit.
+func (q *SQ) MaxWR() int { return q.maxWR }
+
+// MaxBB gives the size of the largest WQE in blocks.
+func (q *SQ) MaxBB() int { return int(q.maxBB) }
+
+// FreeSlots gives the slots that nothing occupies, NOPs counted as occupying.
+func (q *SQ) FreeSlots() int { return len(q.blocks) - int(q.pi-q.ci) }
+
+// PI gives the counter of the next slot.
+func (q *SQ) PI() uint32 { return q.pi }
+
+// CI gives the counter of the oldest slot that is not retired.
+func (q *SQ) CI() uint32 { return q.ci }
+
+// Slots gives the size of the ring.
+func (q *SQ) Slots() int { return len(q.blocks) }
+
+// QPN gives the QP number that goes into each WQE.
+func (q *SQ) QPN() uint32 { return q.qpn }
+
+// Blocks gives the ring's memory.
+func (q *SQ) Blocks() []Block { return q.blocks }
+
+// Reset drops everything and returns the counters, the record's too, to zero.
+// The device half must be reset as well, and not be running.
+func (q *SQ) Reset() {
+	clear(q.wrs)
+	q.pi, q.ci, q.posted, q.retired, q.last, q.resPI, q.resEnd = 0, 0, 0, 0, 0, 0, 0
+	q.pub = SQMark{}
+	q.rec.StoreSend(0)
+}
