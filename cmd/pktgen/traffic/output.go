@@ -1,0 +1,176 @@
+package traffic
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Format is a way to write results.
+type Format string
+
+// The formats of -o.
+const (
+	Text  Format = "text"
+	JSON  Format = "json"
+	JSONL Format = "jsonl"
+	CSV   Format = "csv"
+	None  Format = "none"
+)
+
+// ParseFormat reads text, json, jsonl, csv or none.
+func ParseFormat(s string) (Format, error) {
+	for _, f := range []Format{Text, JSON, JSONL, CSV, None} {
+		if strings.EqualFold(s, string(f)) {
+			return f, nil
+		}
+	}
+	return "", usage("output", s, "not a format; use text, json, jsonl, csv or none")
+}
+
+// Writer puts interval records and the report on w in one format. In json only
+// the report appears, in jsonl every record on a line of its own, in csv every
+// record under one header.
+type Writer struct {
+	w      io.Writer
+	format Format
+	header bool
+	err    error
+}
+
+// NewWriter makes a Writer.
+func NewWriter(w io.Writer, f Format) *Writer { return &Writer{w: w, format: f} }
+
+// Interval writes a progress record where the format has them.
+func (o *Writer) Interval(i *Interval) {
+	switch o.format {
+	case JSONL:
+		o.line(i)
+	case CSV:
+		o.row(csvInterval(i))
+	}
+}
+
+// Report writes the final record and returns the first error of all writes.
+func (o *Writer) Report(r *Report) error {
+	switch o.format {
+	case Text:
+		o.put(reportText(r))
+	case JSON:
+		raw, err := json.MarshalIndent(r, "", "  ")
+		if err != nil {
+			return err
+		}
+		o.put(string(raw) + "\n")
+	case JSONL:
+		o.line(r)
+	case CSV:
+		o.row(csvReport(r))
+	}
+	return o.err
+}
+
+func (o *Writer) line(v any) {
+	raw, err := json.Marshal(v)
+	if err != nil && o.err == nil {
+		o.err = err
+		return
+	}
+	o.put(string(raw) + "\n")
+}
+
+func (o *Writer) row(cells []string) {
+	if !o.header {
+		o.header = true
+		o.put(strings.Join(csvHeader, ",") + "\n")
+	}
+	o.put(strings.Join(cells, ",") + "\n")
+}
+
+func (o *Writer) put(s string) {
+	if o.err == nil {
+		_, o.err = io.WriteString(o.w, s)
+	}
+}
+
+// OutputFile is a file that appears whole or not at all: it is written beside
+// its place, synced and renamed. Between OpenOutput and Commit nothing of it is
+// on the disk, so that a process killed in between leaves nothing.
+type OutputFile struct {
+	thing, path string
+	direct      bool // a device or pipe: written in place
+}
+
+// OpenOutput checks that path can be written; thing names the flag in errors.
+func OpenOutput(thing, path string) (*OutputFile, error) {
+	o := &OutputFile{thing: thing, path: path}
+	info, err := os.Stat(path)
+	if err == nil && info.IsDir() {
+		return nil, usage(thing, path, "is a directory; use a file name")
+	}
+	var f *os.File
+	if o.direct = err == nil && !info.Mode().IsRegular(); o.direct {
+		f, err = os.OpenFile(path, os.O_WRONLY, 0)
+	} else {
+		f, err = o.beside()
+	}
+	if err != nil {
+		why := err
+		var pe *os.PathError
+		if errors.As(err, &pe) {
+			why = pe.Err
+		}
+		return nil, &UsageError{Thing: thing, Value: path, Hint: fmt.Sprintf("cannot write there (%v); use a file in an existing, writable directory", why), Cause: err}
+	}
+	_ = f.Close()
+	if !o.direct {
+		err = os.Remove(f.Name())
+	}
+	return o, err
+}
+
+// beside makes a temporary file in the directory that the content goes to.
+func (o *OutputFile) beside() (*os.File, error) {
+	return os.CreateTemp(filepath.Dir(o.path), "."+filepath.Base(o.path)+".*")
+}
+
+// Commit writes the whole content and puts the file in place.
+func (o *OutputFile) Commit(content []byte) error {
+	if err := o.commit(content); err != nil {
+		return fmt.Errorf("pktgen: write %s %s: %w", o.thing, o.path, err)
+	}
+	return nil
+}
+
+func (o *OutputFile) commit(content []byte) error {
+	if o.direct {
+		return os.WriteFile(o.path, content, 0)
+	}
+	f, err := o.beside()
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err == nil {
+		err = f.Chmod(0o644)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), o.path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	if dir, err := os.Open(filepath.Dir(o.path)); err == nil { // the rename itself; not every file system can
+		_ = dir.Sync()
+		_ = dir.Close()
+	}
+	return nil
+}
