@@ -1,0 +1,346 @@
+package wire
+
+import (
+	"fmt"
+	"math"
+	"net"
+	"net/netip"
+	"net/url"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/bluering/bluering/internal/clock"
+)
+
+// LoopOptions describes a loop. The zero value is the lossless loop with the empty name.
+type LoopOptions struct {
+	Name     string
+	SpeedBPS uint64  // 0: as fast as memory
+	Queue    int     // frames that may wait for the link; more are dropped and counted. 0: the sender waits
+	Capacity int     // bytes per direction; 0: 256 KiB
+	MTU      int     // 0: 9000
+	Drop     bool    // for the NIC: a frame without receive WQE is dropped
+	Impair   Impairs // of each direction
+	MAC      [2][6]byte
+	Addr4    [2]netip.Addr
+	Addr6    [2]netip.Addr
+	Clock    clock.Clock // nil: clock.System(). Not compared between two opens
+}
+
+// Impairs says how a medium is made worse. The zero value does nothing. Probabilities are per frame.
+type Impairs struct {
+	Delay   time.Duration
+	Jitter  time.Duration // added to Delay, evenly between 0 and this; order is kept
+	Loss    float64
+	Dup     float64
+	Reorder float64 // the frame is held back behind the one after it
+	Corrupt float64 // one bit is flipped
+	Seed    uint64  // the same seed and the same frames give the same faults
+}
+
+// Any reports whether anything is impaired.
+func (i Impairs) Any() bool {
+	i.Seed = 0
+	return i != Impairs{}
+}
+
+// HardwareDrop reports whether a NIC on this loop drops a frame that finds no receive WQE.
+func (o LoopOptions) HardwareDrop() bool { return o.Drop || o.SpeedBPS != 0 || o.Queue != 0 }
+
+// SendMethod is how a packet wire gives frames to the kernel.
+type SendMethod uint8
+
+const (
+	SendAuto     SendMethod = iota // the faster as measured
+	SendMMsg                       // sendmmsg, past the queueing discipline
+	SendRing                       // the mapped transmit ring, past the queueing discipline
+	SendMMsgQDsc                   // sendmmsg, through the queueing discipline
+)
+
+func (m SendMethod) String() string {
+	switch m {
+	case SendMMsg:
+		return "mmsg"
+	case SendRing:
+		return "ring"
+	case SendMMsgQDsc:
+		return "qdisc"
+	}
+	return "auto"
+}
+
+// PacketOptions describes a packet wire. The zero value is the default.
+type PacketOptions struct {
+	NetNS     string // name below /run/netns, or a path; empty: the caller's own
+	RingBytes int    // receive ring; 0: 8 MiB
+	RingSlot  int    // bytes of one slot of it, a power of two; 0: what the MTU needs
+	Send      SendMethod
+	TxSlots   int  // frames that may wait for the kernel; 0: 512
+	NoPromisc bool // do not take promiscuous membership
+	SendOnly  bool // open no receive ring
+	Clock     clock.Clock
+}
+
+// PCAPOptions describes a pcap wire.
+type PCAPOptions struct {
+	Read  bool // Next replays the file; otherwise Commit writes it
+	Clock clock.Clock
+}
+
+// params reads url.Values, remembers which names it knows, and keeps the first error.
+type params struct {
+	scheme string
+	v      url.Values
+	known  []string
+	err    error
+}
+
+func (p *params) fail(name, value, want string) {
+	if p.err == nil {
+		p.err = fmt.Errorf("%w: %s %s=%q: %s", ErrParam, p.scheme, name, value, want)
+	}
+}
+
+// get returns the parameter's one value.
+func (p *params) get(name string) (string, bool) {
+	p.known = append(p.known, name)
+	all, ok := p.v[name]
+	if !ok {
+		return "", false
+	}
+	if len(all) != 1 {
+		p.fail(name, strings.Join(all, ","), "must be given once")
+		return "", false
+	}
+	return all[0], true
+}
+
+func (p *params) probability(name string) float64 {
+	s, ok := p.get(name)
+	if !ok {
+		return 0
+	}
+	scale := 1.0
+	num := s
+	if strings.HasSuffix(s, "%") {
+		num, scale = s[:len(s)-1], 100
+	}
+	f, err := strconv.ParseFloat(num, 64)
+	if f /= scale; err != nil || math.IsNaN(f) || f < 0 || f > 1 {
+		p.fail(name, s, "must be a probability, 0 to 1 or 0% to 100%")
+		return 0
+	}
+	return f
+}
+
+func (p *params) duration(name string) time.Duration {
+	s, ok := p.get(name)
+	if !ok {
+		return 0
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d < 0 || d > time.Minute {
+		p.fail(name, s, "must be a duration with a unit, such as 5us, at most 60s")
+		return 0
+	}
+	return d
+}
+
+func (p *params) integer(name string, low, high uint64) uint64 {
+	s, ok := p.get(name)
+	if !ok {
+		return 0
+	}
+	n, err := strconv.ParseUint(s, 10, 64)
+	if err != nil || n < low || n > high {
+		p.fail(name, s, fmt.Sprintf("must be an integer from %d to %d", low, high))
+		return 0
+	}
+	return n
+}
+
+func (p *params) boolean(name string) bool {
+	s, ok := p.get(name)
+	if !ok {
+		return false
+	}
+	b, err := strconv.ParseBool(s)
+	if err != nil {
+		p.fail(name, s, "must be 0 or 1")
+	}
+	return b
+}
+
+// bytes reads a size: plain bytes, or with KiB, MiB or GiB.
+func (p *params) bytes(name string, low, high int) int {
+	s, ok := p.get(name)
+	if !ok {
+		return 0
+	}
+	num, scale := s, 1
+	for i, suffix := range []string{"KiB", "MiB", "GiB"} {
+		if strings.HasSuffix(s, suffix) {
+			num, scale = strings.TrimSuffix(s, suffix), 1<<(10*(i+1))
+		}
+	}
+	n, err := strconv.Atoi(num)
+	if err != nil || n < 0 || n > math.MaxInt/scale || n*scale < low || n*scale > high {
+		p.fail(name, s, fmt.Sprintf("must be bytes, such as 512KiB or 64MiB, from %d to %d", low, high))
+		return 0
+	}
+	return n * scale
+}
+
+// speed reads a bit rate with a unit.
+func (p *params) speed(name string) uint64 {
+	s, ok := p.get(name)
+	if !ok {
+		return 0
+	}
+	low := strings.ToLower(s)
+	for _, u := range []struct {
+		suffix string
+		scale  float64
+	}{{"gbps", 1e9}, {"mbps", 1e6}, {"kbps", 1e3}, {"bps", 1}} {
+		num, ok := strings.CutSuffix(low, u.suffix)
+		if !ok {
+			continue
+		}
+		f, err := strconv.ParseFloat(num, 64)
+		if bps := math.Round(f * u.scale); err == nil && bps >= 1000 && bps <= 1e13 {
+			return uint64(bps)
+		}
+		break
+	}
+	p.fail(name, s, "must be a bit rate with a unit, such as 100gbps, from 1kbps to 10000gbps")
+	return 0
+}
+
+// pair splits "a" or "a,b".
+func (p *params) pair(name string) []string {
+	s, ok := p.get(name)
+	if !ok {
+		return nil
+	}
+	parts := strings.Split(s, ",")
+	if len(parts) > 2 {
+		p.fail(name, s, "must be one value for port 0, or two with a comma between them")
+		return nil
+	}
+	return parts
+}
+
+func (p *params) macs(name string, out *[2][6]byte) {
+	for i, s := range p.pair(name) {
+		m, err := net.ParseMAC(s)
+		if err != nil || len(m) != 6 || m[0]&1 != 0 {
+			p.fail(name, s, "must be a unicast MAC address such as 02:00:00:00:00:01")
+			return
+		}
+		copy(out[i][:], m)
+	}
+}
+
+func (p *params) addrs(name string, is6 bool, out *[2]netip.Addr) {
+	for i, s := range p.pair(name) {
+		a, err := netip.ParseAddr(s)
+		if err != nil || a.Is6() != is6 || a.Zone() != "" {
+			p.fail(name, s, "must be an address of its family")
+			return
+		}
+		out[i] = a
+	}
+}
+
+// finish returns the first error; a name nobody asked for is one.
+func (p *params) finish() error {
+	known := make(map[string]bool, len(p.known))
+	for _, k := range p.known {
+		known[k] = true
+	}
+	unknown := make([]string, 0, len(p.v))
+	for k := range p.v {
+		if !known[k] {
+			unknown = append(unknown, k)
+		}
+	}
+	if len(unknown) > 0 {
+		sort.Strings(unknown)
+		sort.Strings(p.known)
+		return fmt.Errorf("%w: %s knows no parameter %q; it knows %s", ErrParam, p.scheme, unknown[0], strings.Join(p.known, ", "))
+	}
+	return p.err
+}
+
+// ParseLoop reads the parameters of a loop: device string. The caller has taken those it knows itself.
+func ParseLoop(name string, v url.Values) (LoopOptions, error) {
+	p := params{scheme: "loop:" + name, v: v}
+	o := LoopOptions{
+		Name:     name,
+		SpeedBPS: p.speed("speed"),
+		Queue:    int(p.integer("queue", 1, 1<<24)),
+		Capacity: p.bytes("capacity", 4<<10, 1<<30),
+		MTU:      int(p.integer("mtu", 68, maxFrameLen-headerBytes-vlanTagBytes)),
+		Drop:     p.boolean("drop"),
+		Impair: Impairs{
+			Delay:   p.duration("delay"),
+			Jitter:  p.duration("jitter"),
+			Loss:    p.probability("loss"),
+			Dup:     p.probability("dup"),
+			Reorder: p.probability("reorder"),
+			Corrupt: p.probability("corrupt"),
+			Seed:    p.integer("seed", 0, math.MaxUint64),
+		},
+	}
+	p.macs("mac", &o.MAC)
+	p.addrs("ip4", false, &o.Addr4)
+	p.addrs("ip6", true, &o.Addr6)
+	return o, p.finish()
+}
+
+// ParsePacket reads the parameters of a packet: device string.
+func ParsePacket(name string, v url.Values) (PacketOptions, error) {
+	p := params{scheme: "packet:" + name, v: v}
+	o := PacketOptions{
+		RingBytes: p.bytes("ring", 64<<10, 1<<30),
+		RingSlot:  p.bytes("slot", 256, 128<<10),
+		TxSlots:   int(p.integer("txslots", 1, 1<<14)),
+	}
+	o.NetNS, _ = p.get("netns")
+	if s, ok := p.get("promisc"); ok {
+		on, err := strconv.ParseBool(s)
+		if err != nil {
+			p.fail("promisc", s, "must be 0 or 1")
+		}
+		o.NoPromisc = !on
+	}
+	if o.RingSlot&(o.RingSlot-1) != 0 {
+		p.fail("slot", strconv.Itoa(o.RingSlot), "must be a power of two")
+	}
+	if s, ok := p.get("send"); ok {
+		for m := SendAuto; m <= SendMMsgQDsc; m++ {
+			if s == m.String() {
+				o.Send = m
+				return o, p.finish()
+			}
+		}
+		p.fail("send", s, "must be auto, mmsg, ring or qdisc")
+	}
+	return o, p.finish()
+}
+
+// ParsePCAP reads the parameters of a pcap: device string.
+func ParsePCAP(path string, v url.Values) (PCAPOptions, error) {
+	p := params{scheme: "pcap:" + path, v: v}
+	var o PCAPOptions
+	switch s, ok := p.get("mode"); {
+	case !ok || s == "write":
+	case s == "read":
+		o.Read = true
+	default:
+		p.fail("mode", s, "must be write or read")
+	}
+	return o, p.finish()
+}

@@ -1,0 +1,122 @@
+package wire
+
+import (
+	"errors"
+	"net/netip"
+)
+
+// Frame lengths. None of them counts the FCS, which software never sees.
+const (
+	MinFrame     = 60 // shorter frames are padded with zeros by wires that have a real medium
+	headerBytes  = 14
+	vlanTagBytes = 4
+	maxFrameLen  = 65535 // of any wire: a length fits 16 bits
+)
+
+// Info describes one end of a wire. It does not change while the wire is open.
+type Info struct {
+	Name     string // as in the device string: "loop:", "packet:eth0"
+	Kind     string // loop, packet, pcap
+	MAC      [6]byte
+	Addr4    netip.Addr // zero Addr: none
+	Addr6    netip.Addr
+	MTU      int    // of layer 3
+	MaxFrame int    // MTU + 14, and 4 more for one VLAN tag: a frame this long must be tagged
+	MinFrame int    // shorter frames are padded to this; 0: they are not
+	SpeedBPS uint64 // 0: unknown
+	Loop     bool   // frames never leave this process
+	IfIndex  int    // 0: no interface
+	NetNS    string // as given; empty: the process's own
+	PeerMAC  [6]byte
+	HasPeer  bool // PeerMAC is known: the other end is fixed
+}
+
+// Frame flags.
+const (
+	// FlagCsumNotReady: the sender left the L4 checksum to hardware that never ran (a frame of this host
+	// seen on a veth or loopback). The checksum field holds the pseudo header's sum at best.
+	FlagCsumNotReady uint32 = 1 << iota
+	// FlagVLANRestored: the kernel had stripped the VLAN tag; the wire put it back in its place.
+	FlagVLANRestored
+	// FlagTruncated: the wire's memory was too small for the frame. Data is its beginning.
+	FlagTruncated
+)
+
+// Frame is one received frame. Data is the wire's memory: it may be read until Release, and not written.
+type Frame struct {
+	Data   []byte
+	TimeNS int64 // arrival in the clock's time; 0: unknown, it is "now"
+	Flags  uint32
+}
+
+// Stats counts one end of a wire since it was opened. All numbers only grow.
+type Stats struct {
+	TxFrames uint64 // taken by the medium, also when that lost them (NoPeer, TxQueueDrops)
+	TxBytes  uint64
+	RxFrames uint64 // released by the owner
+	RxBytes  uint64
+
+	TxRetries uint64 // pushes that the medium refused for lack of room, to be tried again
+	TxErrors  uint64 // frames refused for good: too long, or sent on a wire that is down
+	TxPadded  uint64 // frames lengthened to MinFrame
+
+	RxRingDrops uint64 // frames that the kernel dropped because the receive ring was full
+
+	NoPeer       uint64 // frames to a port that was not open
+	TxQueueDrops uint64 // frames beyond the queue's limit
+
+	ImpairLost       uint64 // what Impair did to the frames received here
+	ImpairDuplicated uint64
+	ImpairReordered  uint64
+	ImpairCorrupted  uint64
+}
+
+// Wire is one end of a medium for frames. One goroutine owns it: all methods but Info belong to that
+// goroutine. The two ends of a loop may have two owners.
+type Wire interface {
+	Info() Info
+
+	// Reserve asks for room for frames of these lengths, in order, and returns how many there is room for
+	// now; 0: full. bufs[i] then has exactly lens[i] bytes, whose content is undefined. A Reserve without
+	// Commit is forgotten. A frame longer than MaxFrame gets no room; the next Flush returns ErrTooLong.
+	Reserve(lens []int32, bufs [][]byte) int
+	// Commit declares the first n buffers of the last Reserve complete. They may not be touched again.
+	Commit(n int)
+	// Flush pushes committed frames to the medium. nil also when some stay queued for lack of room there.
+	// What is lost for good is an error, once: the wire goes on, unless Err is set too.
+	Flush() error
+	// Pending is how many committed frames the medium has not taken yet.
+	Pending() int
+
+	// Next returns received frames in order, starting again with those not released. They stay valid until
+	// they are released.
+	Next(frames []Frame) int
+	// Release gives back the first n frames of the last Next.
+	Release(n int)
+
+	// FD returns a descriptor that becomes readable when frames arrive or when room for a refused Reserve
+	// does, and arms it: call it right before each wait, after a last look, and do not keep it armed. -1: there is none.
+	// With frames Pending it is also to be watched for writability.
+	FD() int
+	// Stats fills s.
+	Stats(s *Stats)
+	// Err returns what made the wire useless: interface down or vanished. It stays. nil while healthy.
+	Err() error
+	// Close frees everything. Frames not flushed are lost, buffers and frames handed out are gone. Closing twice
+	// is harmless.
+	Close() error
+}
+
+// Errors a caller may want to test for. They come wrapped with names and values.
+var (
+	ErrClosed     = errors.New("wire: closed")
+	ErrTooLong    = errors.New("wire: frame too long")
+	ErrDown       = errors.New("wire: interface is down")
+	ErrNoCarrier  = errors.New("wire: interface has no carrier")
+	ErrVanished   = errors.New("wire: interface vanished")
+	ErrNoDevice   = errors.New("wire: no such interface")
+	ErrNotBuilt   = errors.New("wire: not built yet")
+	ErrParam      = errors.New("wire: bad parameter")
+	ErrPortsTaken = errors.New("wire: both ports are open")
+	ErrPlatform   = errors.New("wire: not on this platform")
+)
