@@ -1,0 +1,38 @@
+# demo: see it work.  test: prove it.  check: the cheap rules.  bench, fuzz: numbers and surprises.
+# The whole, as a change has to pass it, is .ci/run.
+
+GO ?= go
+STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.0
+FUZZTIME ?= 10s
+BENCH ?= .
+COUNT ?= 10
+
+.PHONY: all demo test check bench fuzz build
+
+all: build
+
+build:
+	$(GO) build -o bin/ ./cmd/...
+
+# Sends and receives over the in-process wire, as any user, and leaves bin/ and the reports in bin/demo.
+demo: build
+	scripts/demo.sh bin/pktgen bin/demo
+
+# Installs what tests need where it may, then runs all of them and says which were skipped and why.
+test:
+	scripts/deps.sh
+	$(GO) vet ./...
+	$(GO) run ./internal/testrun ./...
+
+check:
+	test -z "$$(gofmt -l . | tee /dev/stderr)"
+	$(GO) vet ./...
+	$(GO) run $(STATICCHECK) ./...
+	$(GO) test ./internal/tidy
+
+# Ten runs of each, for benchstat: make bench BENCH=Rearm > new.txt
+bench:
+	$(GO) test -run '^$$' -bench '$(BENCH)' -count $(COUNT) ./bench/...
+
+fuzz:
+	scripts/fuzz.sh $(FUZZTIME)

@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Installs what the tests use beyond Go, on Debian and its relatives, when it may: as root, or where sudo asks nothing.
+# Without them the tests that need them are skipped and say so, so this script only fails where it must not: when
+# DEPS_REQUIRED=1.
+set -euo pipefail
+
+# command or file that must be there : package that brings it
+wanted=(
+    ip:iproute2
+    ethtool:ethtool
+    tshark:tshark
+    /usr/lib/python3/dist-packages/scapy:python3-scapy
+    /usr/include/infiniband/mlx5dv.h:libibverbs-dev
+    gcc:gcc
+)
+
+missing=()
+for pair in "${wanted[@]}"; do
+    what=${pair%%:*}
+    case $what in
+        /*) [ -e "$what" ] || missing+=("${pair##*:}") ;;
+        *) PATH=$PATH:/usr/sbin:/sbin command -v "$what" >/dev/null || missing+=("${pair##*:}") ;;
+    esac
+done
+# What the caller would like and can do without, as "what:package" in DEPS_OPTIONAL.
+optional=()
+for pair in ${DEPS_OPTIONAL:-}; do
+    command -v "${pair%%:*}" >/dev/null || optional+=("${pair##*:}")
+done
+[ ${#missing[@]} -gt 0 ] || [ ${#optional[@]} -gt 0 ] || exit 0
+
+give_up() {
+    echo "deps: $1; missing: ${missing[*]:-} ${optional[*]:-}; tests that need them will be skipped" >&2
+    [ ${#missing[@]} -gt 0 ] && [ "${DEPS_REQUIRED:-0}" = 1 ] && exit 1
+    exit 0
+}
+
+as_root=()
+if [ "$(id -u)" != 0 ]; then
+    sudo -n true 2>/dev/null || give_up "not root and sudo wants a password"
+    as_root=(sudo -n)
+fi
+command -v apt-get >/dev/null || give_up "no apt-get here"
+
+# debconf must not ask whether ordinary users may capture (tshark does), and nothing may read from the terminal.
+apt() {
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 \
+        -o DPkg::Lock::Timeout=120 "$@" </dev/null >/dev/null
+}
+echo "deps: installing ${missing[*]:-} ${optional[*]:-}" >&2
+apt update || echo "deps: apt-get update failed, trying with the lists that are here" >&2
+for package in "${optional[@]}"; do
+    apt install -y --no-install-recommends "$package" || echo "deps: $package could not be installed (optional)" >&2
+done
+[ ${#missing[@]} -eq 0 ] || apt install -y --no-install-recommends "${missing[@]}" || give_up "apt-get install failed"

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Runs every fuzz target there is for a while: fuzz.sh TIME [PATTERN].
+# TIME is what each gets (10s), or "total:SECONDS" to share out. A found crasher stays under testdata/fuzz.
+set -euo pipefail
+
+time=${1:?time for each target, such as 10s, or total:240}
+pattern=${2:-^Fuzz}
+
+targets=()
+while read -r package target; do
+    targets+=("$package $target")
+done < <(go test -list "$pattern" -json ./... |
+    sed -n 's/.*"Action":"output","Package":"\([^"]*\)".*"Output":"\(Fuzz[A-Za-z0-9_]*\)\\n".*/\1 \2/p')
+[ ${#targets[@]} -gt 0 ] || { echo "fuzz: no target matches $pattern" >&2; exit 1; }
+
+case $time in
+    total:*)
+        each=$((${time#total:} / ${#targets[@]}))
+        [ "$each" -ge 2 ] || each=2
+        [ "$each" -le 15 ] || each=15
+        time=${each}s
+        ;;
+esac
+
+echo "fuzz: ${#targets[@]} targets, $time each"
+failed=0
+for row in "${targets[@]}"; do
+    read -r package target <<<"$row"
+    if output=$(go test -run '^$' -fuzz "^$target\$" -fuzztime "$time" "$package" 2>&1); then
+        echo "ok    $target  ${package##*bluering/}  $(grep -o 'execs: [0-9]*' <<<"$output" | tail -n 1)"
+    else
+        echo "FAIL  $target  $package"
+        printf '%s\n' "$output"
+        failed=$((failed + 1))
+    fi
+done
+[ "$failed" -eq 0 ]
