@@ -21,6 +21,7 @@ var mayImport = map[string][]string{
 	"internal/testrun": {},
 
 	"internal/frametest": {"internal/proto", "internal/csum"},
+	"internal/nstest":    {},
 
 	"ring":                  {"internal/barrier"},
 	"ring/internal/mlx5hdr": {},
@@ -35,7 +36,7 @@ var mayImport = map[string][]string{
 	"engine/mlx5":         {"engine", "ring", "engine/internal/ibv"},
 	"engine/verbs":        {"engine", "ring", "engine/internal/ibv"},
 	"engine/internal/ibv": {},
-	"engine/device":       {"engine", "engine/softnic", "engine/softnic/wire", "engine/mlx5", "engine/verbs"},
+	"engine/device":       {"engine", "engine/softnic", "engine/softnic/wire", "engine/mlx5", "engine/verbs", "internal/clock"},
 
 	"raw":    {"engine", "tso", "internal/proto", "internal/csum"},
 	"ud":     {"engine", "tso", "internal/proto", "internal/csum"},
@@ -47,7 +48,7 @@ var mayImport = map[string][]string{
 }
 
 // testOnly are packages that only tests, and other test-only packages, may import.
-var testOnly = []string{"internal/frametest", "internal/tidy", "ring/internal/mlx5hdr"}
+var testOnly = []string{"internal/frametest", "internal/nstest", "internal/tidy", "ring/internal/mlx5hdr"}
 
 // mayDepend says where the non-test files may use each dependency. A pattern is a directory prefix ending in a slash,
 // or a glob of path.Match over the whole path.
