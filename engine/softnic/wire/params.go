@@ -85,7 +85,7 @@ type PacketOptions struct {
 
 // PCAPOptions describes a pcap wire.
 type PCAPOptions struct {
-	Read  bool // Next replays the file; otherwise Commit writes it
+	Read  bool // a receiver: Next replays the file; otherwise a sender: it is created and written
 	Clock clock.Clock
 }
 
@@ -334,13 +334,6 @@ func ParsePacket(name string, v url.Values) (PacketOptions, error) {
 // ParsePCAP reads the parameters of a pcap: device string.
 func ParsePCAP(path string, v url.Values) (PCAPOptions, error) {
 	p := params{scheme: "pcap:" + path, v: v}
-	var o PCAPOptions
-	switch s, ok := p.get("mode"); {
-	case !ok || s == "write":
-	case s == "read":
-		o.Read = true
-	default:
-		p.fail("mode", s, "must be write or read")
-	}
+	o := PCAPOptions{Read: p.boolean("read")}
 	return o, p.finish()
 }

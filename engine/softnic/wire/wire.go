@@ -2,6 +2,7 @@ package wire
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 )
 
@@ -78,7 +79,8 @@ type Wire interface {
 
 	// Reserve asks for room for frames of these lengths, in order, and returns how many there is room for
 	// now; 0: full. bufs[i] then has exactly lens[i] bytes, whose content is undefined. A Reserve without
-	// Commit is forgotten. A frame longer than MaxFrame gets no room; the next Flush returns ErrTooLong.
+	// Commit is forgotten. A frame longer than MaxFrame, or without a whole
+	// Ethernet header, gets no room; the next Flush returns ErrTooLong or ErrTooShort.
 	Reserve(lens []int32, bufs [][]byte) int
 	// Commit declares the first n buffers of the last Reserve complete. They may not be touched again.
 	Commit(n int)
@@ -111,6 +113,7 @@ type Wire interface {
 var (
 	ErrClosed     = errors.New("wire: closed")
 	ErrTooLong    = errors.New("wire: frame too long")
+	ErrTooShort   = errors.New("wire: frame without an Ethernet header")
 	ErrDown       = errors.New("wire: interface is down")
 	ErrNoCarrier  = errors.New("wire: interface has no carrier")
 	ErrVanished   = errors.New("wire: interface vanished")
@@ -120,3 +123,14 @@ var (
 	ErrPortsTaken = errors.New("wire: both ports are open")
 	ErrPlatform   = errors.New("wire: not on this platform")
 )
+
+// lengthError returns the error of a frame that Reserve refused because of its length, nil if it is fit.
+func lengthError(name string, length int32, longest int) error {
+	switch {
+	case int(length) > longest:
+		return fmt.Errorf("%w: %s: %d bytes, at most %d", ErrTooLong, name, length, longest)
+	case length < headerBytes:
+		return fmt.Errorf("%w: %s: %d bytes", ErrTooShort, name, length)
+	}
+	return nil
+}

@@ -1,0 +1,215 @@
+package wire
+
+import (
+	"math"
+	"sync/atomic"
+)
+
+// pipe is one direction of a loop: a byte ring of frames that start at multiples of 64 bytes and never
+// cross the ring's end, and beside it a ring of descriptors. One producer, one consumer.
+//
+//	data  │ frame 7 ·· │ frame 8 │ (skipped) ║ frame 9 ······ │ free │
+//	desc  │ 7 │ 8 │ 9 │ free ...
+//	          ▲ head            ▲ tail
+//
+// Every position is a free-running counter, masked at the moment of use. Only the two descriptor counters
+// are shared: the producer finds the free bytes from its own descriptors, which the consumer never writes.
+type pipe struct {
+	data  []byte
+	desc  []pipeDesc
+	units uint64 // of 64 bytes, a power of two; there are as many descriptors
+
+	_    [128]byte
+	tail atomic.Uint64 // published by pipeTx.publish, read by pipeRx
+	_    [128]byte
+	head atomic.Uint64 // published by pipeRx.release, read by pipeTx
+	_    [128]byte
+}
+
+const (
+	unitShift = 6
+	unitBytes = 1 << unitShift
+)
+
+// pipeDesc describes one frame. place is the counter of the unit behind the frame, shifted left by 16, and
+// the frame's length.
+type pipeDesc struct {
+	place uint64
+	at    int64 // when it arrives; 0: at once
+}
+
+func (d *pipeDesc) length() uint64 { return d.place & 0xffff }
+func (d *pipeDesc) end() uint64    { return d.place >> 16 }
+
+func unitsOf(length uint64) uint64 { return (length + unitBytes - 1) >> unitShift }
+
+// newPipe makes a pipe of at least the given bytes that can always take a frame of maxFrame bytes once it is
+// empty, wherever in the ring it stands.
+func newPipe(capacity, maxFrame int) *pipe {
+	units := uint64(unitBytes)
+	for units*unitBytes < uint64(capacity) || units < 2*unitsOf(uint64(maxFrame)) {
+		units *= 2
+	}
+	return &pipe{data: make([]byte, units*unitBytes), desc: make([]pipeDesc, units), units: units}
+}
+
+// pipeTx is the producer's half.
+type pipeTx struct {
+	p        *pipe
+	tail     uint64 // committed
+	end      uint64 // units used up to tail
+	pub      uint64 // published
+	head     uint64 // last seen
+	headEnd  uint64 // units free up to head
+	reserved int
+	longest  uint64 // frame
+}
+
+// reserve hands out room for the frames in order.
+func (t *pipeTx) reserve(lens []int32, bufs [][]byte) int {
+	p := t.p
+	mask := p.units - 1
+	end, limit := t.end, t.headEnd+p.units
+	fresh := false
+	n := 0
+	for n < len(lens) {
+		length := uint64(uint32(lens[n]))
+		if length-headerBytes > t.longest-headerBytes { // none is empty: each takes a unit, so descriptors cannot run out
+			break
+		}
+		u := unitsOf(length)
+		start := end
+		if at := start & mask; at+u > p.units {
+			start += p.units - at
+		}
+		if start+u > limit {
+			if fresh {
+				break
+			}
+			fresh = true
+			t.refresh()
+			limit = t.headEnd + p.units
+			continue
+		}
+		end = start + u
+		d := &p.desc[(t.tail+uint64(n))&mask]
+		d.place = end<<16 | length
+		d.at = 0
+		off := (start & mask) << unitShift
+		bufs[n] = p.data[off : off+length : off+u<<unitShift]
+		n++
+	}
+	t.reserved = n
+	return n
+}
+
+// refresh looks how far the consumer is.
+func (t *pipeTx) refresh() {
+	if head := t.p.head.Load(); head != t.head { // partner: pipeRx.release
+		t.head = head
+		t.headEnd = t.p.desc[(head-1)&(t.p.units-1)].end()
+	}
+}
+
+func (t *pipeTx) commit(n int) {
+	if n == 0 {
+		return
+	}
+	t.tail += uint64(n)
+	t.end = t.p.desc[(t.tail-1)&(t.p.units-1)].end()
+	t.reserved = 0
+}
+
+// at returns the descriptor of a committed frame.
+func (t *pipeTx) at(k uint64) *pipeDesc { return &t.p.desc[k&(t.p.units-1)] }
+
+// resume takes the pipe over from an earlier producer.
+func (t *pipeTx) resume() {
+	t.pub = t.p.tail.Load()
+	t.tail = t.pub
+	if t.pub != 0 {
+		t.end = t.at(t.pub - 1).end()
+	}
+	if t.head = t.p.head.Load(); t.head != 0 {
+		t.headEnd = t.at(t.head - 1).end()
+	}
+}
+
+// truncate forgets committed frames from counter k on, which is not below pub.
+func (t *pipeTx) truncate(k uint64) {
+	if k == t.tail {
+		return
+	}
+	t.tail = k
+	t.end = t.headEnd
+	if k != t.head {
+		t.end = t.p.desc[(k-1)&(t.p.units-1)].end()
+	}
+}
+
+// publish lets the consumer see all committed frames.
+func (t *pipeTx) publish() {
+	t.pub = t.tail
+	t.p.tail.Store(t.tail) // partner: pipeRx.available
+}
+
+// pipeRx is the consumer's half.
+type pipeRx struct {
+	p    *pipe
+	head uint64
+	tail uint64 // last seen
+}
+
+// next fills frames with what has arrived at the time now.
+func (r *pipeRx) next(frames []Frame, now int64) int {
+	p := r.p
+	if r.tail-r.head < uint64(len(frames)) {
+		r.tail = p.tail.Load() // partner: pipeTx.publish
+	}
+	mask := p.units - 1
+	n := min(len(frames), int(r.tail-r.head))
+	for i := range frames[:n] {
+		d := &p.desc[(r.head+uint64(i))&mask]
+		if d.at > now {
+			return i
+		}
+		length := d.length()
+		u := unitsOf(length)
+		off := ((d.end() - u) & mask) << unitShift
+		f := &frames[i]
+		f.Data = p.data[off : off+length : off+u<<unitShift]
+		f.TimeNS = d.at
+		f.Flags = 0
+	}
+	return n
+}
+
+// release frees the first n frames and returns their bytes.
+func (r *pipeRx) release(n int) (bytes uint64) {
+	mask := r.p.units - 1
+	for i := 0; i < n; i++ {
+		bytes += r.p.desc[(r.head+uint64(i))&mask].length()
+	}
+	r.head += uint64(n)
+	r.p.head.Store(r.head) // partner: pipeTx.refresh
+	return bytes
+}
+
+// drain throws away all published frames and returns how many there were.
+func (r *pipeRx) drain() int {
+	head := r.p.head.Load()
+	r.head = r.p.tail.Load()
+	r.tail = r.head
+	r.p.head.Store(r.head)
+	return int(r.head - head)
+}
+
+// due returns when the next frame arrives, math.MaxInt64 if none is on its way.
+func (r *pipeRx) due() int64 {
+	if r.tail == r.head {
+		if r.tail = r.p.tail.Load(); r.tail == r.head {
+			return math.MaxInt64
+		}
+	}
+	return r.p.desc[r.head&(r.p.units-1)].at
+}
