@@ -6,11 +6,11 @@ set -euo pipefail
 time=${1:?time for each target, such as 10s, or total:240}
 pattern=${2:-^Fuzz}
 
+listing=$(go test -list "$pattern" -json ./...) || { printf '%s\n' "$listing"; echo "fuzz: the tests do not build" >&2; exit 1; }
 targets=()
 while read -r package target; do
     targets+=("$package $target")
-done < <(go test -list "$pattern" -json ./... |
-    sed -n 's/.*"Action":"output","Package":"\([^"]*\)".*"Output":"\(Fuzz[A-Za-z0-9_]*\)\\n".*/\1 \2/p')
+done < <(sed -n 's/.*"Action":"output","Package":"\([^"]*\)".*"Output":"\(Fuzz[A-Za-z0-9_]*\)\\n".*/\1 \2/p' <<<"$listing")
 [ ${#targets[@]} -gt 0 ] || { echo "fuzz: no target matches $pattern" >&2; exit 1; }
 
 case $time in
