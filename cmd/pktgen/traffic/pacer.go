@@ -5,13 +5,11 @@ import (
 
 	"github.com/bluering/bluering/engine/latency"
 	"github.com/bluering/bluering/internal/clock"
+	"github.com/bluering/bluering/internal/proto"
 )
 
-// tagUnitShift: the tag counts scheduled time in units of 16 ns.
-const tagUnitShift = 4
-
 // stampOf is the tag's time ns after the epoch.
-func stampOf(ns int64) uint32 { return uint32(uint64(ns) >> tagUnitShift) }
+func stampOf(ns int64) uint32 { return uint32(uint64(ns) / proto.TickNS) }
 
 // maxCatchUp is how many missed frames a late sender sends at once before the
 // rest of its schedule slips.

@@ -1,0 +1,249 @@
+package traffic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync/atomic"
+
+	"github.com/bluering/bluering/engine/latency"
+	"github.com/bluering/bluering/internal/clock"
+)
+
+// ErrInconclusive is wrapped when a run ended but proves nothing: frames were
+// dropped on this machine's side of the wire. Its report is complete.
+var ErrInconclusive = errors.New("inconclusive")
+
+// token is the run's: the one asked for, else one that starts at now. The plan
+// then carries it as text.
+func (p *Plan) token(now int64) (Token, error) {
+	t := NewToken(now, max(p.Flows, 1))
+	if p.Config.Run != "" {
+		var err error
+		if t, err = ParseToken(p.Config.Run); err != nil {
+			return t, err
+		}
+		if p.TX != nil && t.Flows != p.Flows {
+			return t, usage("run", p.Config.Run, fmt.Sprintf("is for %d flows and this run has %d; use --flows %d, or --queues if there are no flows", t.Flows, p.Flows, t.Flows))
+		}
+		p.Flows = t.Flows
+	} else if p.TX == nil && p.Tagged {
+		return t, usage("run", "", "a receiver alone needs the token that tx prints; use --run TOKEN, or --no-tag for counts only")
+	}
+	if p.TX != nil && t.Boot == "" {
+		t.Boot = bootID() // the sender's clock is the tags' clock
+	}
+	if p.TX != nil && (t.StartNS == 0 || t.StartNS > now) {
+		t.StartNS = now
+	}
+	p.Config.Run = t.String()
+	return t, nil
+}
+
+// runPorts is what a run drives. apart asks for a goroutine of its own for the
+// receiver.
+type runPorts struct {
+	out   outPort // nil: only receive
+	in    inPort  // nil: only send
+	apart bool
+	drops func(map[string]uint64) (ring uint64) // adds the drops by reason
+}
+
+// execute is Run behind the opened ports: deterministic under a virtual clock
+// unless the receiver is apart.
+func execute(ctx context.Context, p *Plan, token Token, ports runPorts, clk clock.Clock) (*Report, error) {
+	x, err := newSession(p, token, ports, clk)
+	if err != nil {
+		return nil, err
+	}
+	report := NewReport(p)
+	host := readHostStalls()
+	stop := context.AfterFunc(ctx, func() { x.stop.Store(true) })
+	defer stop()
+
+	if p.Config.Hello && ports.out != nil {
+		x.hello(helloBefore)
+	}
+	start := clk.Now()
+	if x.send != nil {
+		x.send.pacer.begin(start, token.StartNS)
+	}
+	if x.send == nil && p.Config.Duration > 0 {
+		x.endNS = start + int64(p.Config.Duration)
+	}
+	total := x.loops(p, start, ports.apart)
+	if p.Config.Hello && ports.out != nil {
+		x.hello(helloAfter)
+	}
+	x.fill(report, total, clk.Now())
+	report.Stalls = x.stalls(host)
+	ring := uint64(0)
+	if ports.drops != nil {
+		ring = ports.drops(report.Drops)
+	}
+	return report, x.conclude(report, ring)
+}
+
+func newSession(p *Plan, token Token, ports runPorts, clk clock.Clock) (*session, error) {
+	c := &p.Config
+	x := &session{clk: clk, drainNS: int64(c.Drain), count: p.Count, stop: new(atomic.Bool)}
+	if ports.out != nil {
+		pacer, err := newPacer(pacerConfig{Rate: p.Rate, Count: p.Count, DurationNS: int64(c.Duration), Burst: c.Burst, OnLate: c.OnLate}, ports.out.Queues())
+		if err != nil {
+			return nil, usage("rate", c.Rate.String(), err.Error())
+		}
+		x.send = &sender{pacer: pacer, port: ports.out}
+	}
+	if ports.in != nil {
+		token.Flows = max(token.Flows, 1)
+		r, err := newReceiver(receiverConfig{
+			Token: token, Tagged: p.Tagged, EveryN: c.Latency.EveryN, Count: p.Count,
+			NoEpoch: ports.out == nil && !token.SameClock(),
+		}, ports.in, clk)
+		if err != nil {
+			return nil, err
+		}
+		x.recv = r
+	}
+	return x, nil
+}
+
+// loops runs the session to its end and returns all latency recorded.
+func (x *session) loops(p *Plan, start int64, apart bool) *latency.Snapshot {
+	total := new(latency.Snapshot)
+	shown := make(chan bool)
+	x.feed = newIntervalFeed(p.Config.Interval, start)
+	if x.feed != nil {
+		go func() {
+			x.feed.show(x, total, p.Config.OnInterval)
+			close(shown)
+		}()
+	}
+	if apart && x.send != nil && x.recv != nil {
+		x.runApart()
+	} else {
+		x.runInline()
+	}
+	if x.feed != nil {
+		close(x.feed.out)
+		<-shown
+	}
+	if x.recv != nil {
+		total.Merge(x.recv.latency.Swap()) // one geometry: cannot fail
+	}
+	return total
+}
+
+// hello sends a marked frame; a port that fails in it fails the run.
+func (x *session) hello(kind uint32) {
+	if x.send.err != nil {
+		return
+	}
+	if err := x.send.port.Hello(kind, x.send.pacer.sent); err != nil {
+		x.send.err, x.send.ended = err, true
+		x.shared.ended.Store(true)
+	}
+}
+
+// fill writes everything the session counted.
+func (x *session) fill(r *Report, total *latency.Snapshot, now int64) {
+	r.Counts = x.counts()
+	r.LatencyFrom = "none"
+	if s := x.send; s != nil {
+		x.fillSent(r, s)
+	}
+	if x.recv == nil {
+		r.Finish()
+		return
+	}
+	if x.send == nil {
+		r.ElapsedNS = x.recv.last - x.recv.first
+	}
+	r.LatencySamples = total.Count()
+	r.Latency = summarize(total)
+	if r.Latency != nil {
+		r.LatencyFrom = "schedule"
+		if x.send != nil && !x.send.pacer.paced {
+			r.LatencyFrom = "burst"
+		}
+		r.LatencyOK = x.send != nil || x.recv.clockKnown
+		if text, err := total.Encode(); err == nil {
+			r.LatencyHDR = text
+		}
+	}
+	if !r.LatencyOK && r.Latency != nil {
+		r.Notes = append(r.Notes, "latency counts from the first frame's: the sender's clock is not this machine's")
+	}
+	if x.recv.tagged {
+		r.ReorderExtentMaxSeqs, r.WindowPackets = x.recv.tracker.extentMax, x.recv.tracker.window
+	}
+	if x.send == nil && x.recv.tagged && !x.recv.totalKnown {
+		r.Notes = append(r.Notes, "no totals from the sender (--hello): lost counts gaps, not what was lost at the tail")
+	}
+	r.Finish()
+}
+
+// fillSent writes the sender's part.
+func (x *session) fillSent(r *Report, s *sender) {
+	p := s.pacer
+	r.Sent, r.SentBytes = p.sent, s.port.SentBytes()
+	r.SendFailed, r.Late, r.Unsent = s.port.Failed(), p.late, p.unsent(x.endedAt)
+	r.ElapsedNS = p.last - p.first
+	r.LongestBurst = p.longestBurst
+	gaps := p.gapError.Swap()
+	r.GapError = summarize(&gaps)
+	for q := range p.queues {
+		r.Queues = append(r.Queues, QueueCounts{Queue: q, Sent: p.queues[q].sent})
+	}
+	if x.recv != nil {
+		r.Lost = p.sent - min(p.sent, r.Unique)
+		if r.Unique > p.sent {
+			r.Notes = append(r.Notes, fmt.Sprintf("%d more frames arrived than were sent", r.Unique-p.sent))
+		}
+	}
+}
+
+// stalls sums up what disturbed the loops.
+func (x *session) stalls(before hostStalls) Stalls {
+	after := readHostStalls()
+	out := Stalls{GCCycles: after.gc - before.gc, Involuntary: after.involuntary - before.involuntary}
+	if x.send != nil {
+		out.Count, out.LongestNS = x.send.stalls.count, x.send.stalls.longest
+	}
+	out.Count += x.recvStalls.count
+	out.LongestNS = max(out.LongestNS, x.recvStalls.longest)
+	return out
+}
+
+// hostStalls are the process's counts of what takes time away.
+type hostStalls struct{ gc, involuntary uint64 }
+
+func readHostStalls() hostStalls {
+	var gc debug.GCStats
+	debug.ReadGCStats(&gc)
+	return hostStalls{gc: uint64(gc.NumGC), involuntary: involuntarySwitches()}
+}
+
+// conclude names the outcome.
+func (x *session) conclude(r *Report, ring uint64) error {
+	r.RingDrops = ring
+	var err error
+	if x.send != nil {
+		err = x.send.err
+	}
+	err = errors.Join(err, x.recvErr)
+	switch {
+	case err != nil:
+		r.Outcome, r.Error = "failed", err.Error()
+		return fmt.Errorf("pktgen: run ended early: %w", err)
+	case x.interrupted:
+		r.Outcome = "interrupted"
+	}
+	if ring > 0 {
+		note := fmt.Sprintf("inconclusive: this machine dropped %d frames in its receive ring; lower the rate", ring)
+		r.Notes, r.Error = append(r.Notes, note), note
+		return fmt.Errorf("pktgen: %w: %d frames dropped in the receive ring of this machine", ErrInconclusive, ring)
+	}
+	return nil
+}

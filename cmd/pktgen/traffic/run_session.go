@@ -1,0 +1,330 @@
+package traffic
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/bluering/bluering/engine/latency"
+	"github.com/bluering/bluering/internal/clock"
+)
+
+// session is a run under way: the loops around a sender, a receiver or both.
+//
+//	one goroutine   send a round, receive a burst, pass the time   (loop:)
+//	two             the sender's and the receiver's own loop       (wires)
+//
+// The sender publishes its counts once a round in shared; the receiver, or the
+// sender when there is none, feeds the interval records.
+type session struct {
+	clk     clock.Clock
+	send    *sender   // nil: only receive
+	recv    *receiver // nil: only send
+	recvErr error
+	shared  sharedCounts
+	stop    *atomic.Bool // set from outside: end early
+	feed    *intervalFeed
+	drainNS int64
+	count   uint64 // a receiver alone ends after so many
+	endNS   int64  // a receiver alone ends at this reading; 0: never
+
+	recvStalls  stallLedger
+	interrupted bool
+	endedAt     int64 // reading at which the last frame had been sent
+}
+
+// sharedCounts goes from the sender's goroutine to the receiver's. ended is
+// stored last: who loads it true sees the final counts.
+type sharedCounts struct {
+	sent, bytes, late atomic.Uint64
+	endedAt           atomic.Int64
+	ended             atomic.Bool
+}
+
+// sendStep runs one round and publishes.
+func (x *session) sendStep(now int64) int {
+	s := x.send
+	if s == nil || s.ended {
+		return 0
+	}
+	n := s.step(now, x.stop.Load())
+	if n > 0 {
+		x.shared.sent.Store(s.pacer.sent)
+		x.shared.bytes.Store(s.port.SentBytes())
+		x.shared.late.Store(s.pacer.late)
+	}
+	if s.ended {
+		x.interrupted = s.cut
+		x.endedAt = now
+		x.shared.endedAt.Store(now)
+		x.shared.ended.Store(true)
+	}
+	return n
+}
+
+// receiveStep takes one burst; an error ends the receiving.
+func (x *session) receiveStep() int {
+	if x.recv == nil || x.recvErr != nil {
+		return 0
+	}
+	n, err := x.recv.step()
+	x.recvErr = err
+	return n
+}
+
+// arrived reports that every frame sent so far has come.
+func (x *session) arrived() bool {
+	return x.recv == nil || x.recv.unique() >= x.shared.sent.Load()
+}
+
+// receiveDone reports that the receiver need not wait any longer, given that
+// its last poll was empty or not.
+func (x *session) receiveDone(now int64, empty bool) bool {
+	if x.recvErr != nil {
+		return true
+	}
+	if x.send == nil {
+		return x.aloneDone(now, empty)
+	}
+	if !x.shared.ended.Load() {
+		return false
+	}
+	return empty && x.arrived() || now-x.shared.endedAt.Load() >= x.drainNS
+}
+
+// aloneDone is receiveDone for a receiver whose sender is elsewhere: it ends by
+// signal, by time, by count, or a drain after the sender's last hello.
+func (x *session) aloneDone(now int64, empty bool) bool {
+	r := x.recv
+	switch {
+	case x.stop.Load():
+		x.interrupted = x.endNS == 0 || now < x.endNS
+		return true
+	case x.endNS > 0 && now >= x.endNS:
+		return true
+	case x.count > 0 && r.unique() >= x.count:
+		return true
+	case r.totalKnown && empty:
+		return r.unique() >= r.total || now-r.last >= x.drainNS
+	}
+	return false
+}
+
+// runInline is the loop of a session in one goroutine.
+func (x *session) runInline() {
+	idle := newIdler(x.clk)
+	for {
+		now := x.clk.Now()
+		sent := x.sendStep(now)
+		got := x.receiveStep()
+		x.feed.offer(x, now)
+		if x.allDone(now, got == 0) {
+			return
+		}
+		if sent+got == 0 {
+			x.pass(idle, now)
+		}
+	}
+}
+
+func (x *session) allDone(now int64, empty bool) bool {
+	if x.recv == nil {
+		return x.sendDone(now)
+	}
+	return x.receiveDone(now, empty) && (x.send == nil || x.send.ended)
+}
+
+// sendDone reports that the device has sent everything, or that the drain is
+// over.
+func (x *session) sendDone(now int64) bool {
+	s := x.send
+	return s.ended && (s.err != nil || s.port.Pending() == 0 || now-x.endedAt >= x.drainNS)
+}
+
+// pass lets time go by until the next frame is due.
+func (x *session) pass(idle *idler, now int64) {
+	if x.send != nil && !x.send.ended {
+		x.send.port.Pending() // completions, and frames the wire would not take
+		quiet := x.send.pacer.sent == x.send.pacer.released && x.arrived()
+		if idle.until(now, x.send.pacer.nextDue(), quiet) {
+			x.send.stalls.rest()
+		}
+		return
+	}
+	if x.send != nil {
+		x.send.port.Pending()
+	}
+	idle.until(now, now+1000, false)
+}
+
+// runApart is the session in two goroutines; the sender's is the caller's.
+func (x *session) runApart() {
+	var wg sync.WaitGroup
+	wg.Go(x.receiveLoop)
+	idle := newIdler(x.clk)
+	for now := x.clk.Now(); !x.sendDone(now); now = x.clk.Now() {
+		if x.sendStep(now) > 0 {
+			continue
+		}
+		if x.send.ended {
+			idle.until(now, now+1000, false)
+			continue
+		}
+		x.send.port.Pending()
+		p := x.send.pacer
+		if idle.until(now, p.nextDue(), p.sent == p.released) {
+			x.send.stalls.rest()
+		}
+	}
+	wg.Wait()
+}
+
+func (x *session) receiveLoop() {
+	idle := newIdler(x.clk)
+	for {
+		now := x.clk.Now()
+		x.recvStalls.tick(now)
+		n := x.receiveStep()
+		x.feed.offer(x, now)
+		if x.receiveDone(now, n == 0) {
+			return
+		}
+		if n == 0 {
+			idle.until(now, now+1000, false)
+		}
+	}
+}
+
+// counts is the session's counts so far, as the goroutine of its feed sees
+// them. What has arrived is read before what was sent, so that lost is never
+// below zero.
+func (x *session) counts() (c Counts) {
+	if x.recv != nil {
+		x.recv.counts(&c)
+	}
+	c.Sent, c.SentBytes, c.Late = x.shared.sent.Load(), x.shared.bytes.Load(), x.shared.late.Load()
+	if x.recv == nil {
+		return c
+	}
+	switch {
+	case x.send != nil:
+		c.Lost = c.Sent - min(c.Sent, c.Unique)
+	case x.recv.totalKnown:
+		c.Lost = x.recv.total - min(x.recv.total, c.Unique)
+	case x.recv.tagged:
+		c.Lost = x.recv.tracker.gaps()
+	}
+	return c
+}
+
+// idler passes the time between rounds: it spins, yields now and then so that
+// the runtime and other goroutines get on, and sleeps only when nothing is on
+// its way and the next frame is far. A virtual clock is set to the time asked
+// for.
+type idler struct {
+	virtual *clock.Virtual
+	spins   int
+}
+
+const (
+	yieldSpins   = 256
+	sleepFromNS  = 2_000_000
+	sleepEarlyNS = 1_000_000 // wake so much ahead: a sleep ends late
+	sleepMostNS  = 5_000_000 // a signal is heard after so long at most
+)
+
+func newIdler(clk clock.Clock) *idler {
+	v, _ := clk.(*clock.Virtual)
+	return &idler{virtual: v}
+}
+
+// until passes some of the time from now to due and reports whether it slept.
+// quiet permits it to.
+func (d *idler) until(now, due int64, quiet bool) bool {
+	if d.virtual != nil {
+		if due > now {
+			d.virtual.Set(due)
+		} else {
+			d.virtual.Advance(1000)
+		}
+		return false
+	}
+	if quiet && due-now > sleepFromNS {
+		time.Sleep(time.Duration(min(due-now-sleepEarlyNS, sleepMostNS)))
+		return true
+	}
+	if d.spins++; d.spins%yieldSpins == 0 {
+		runtime.Gosched()
+	}
+	return false
+}
+
+// intervalFeed hands interval records from a hot loop to the goroutine that
+// shows them. The loop makes one when its time has come and the last one was
+// taken, and waits for nobody.
+type intervalFeed struct {
+	everyNS, next, start int64
+	out                  chan intervalRecord
+}
+
+type intervalRecord struct {
+	at      int64 // clock reading
+	counts  Counts
+	latency latency.Snapshot
+}
+
+func newIntervalFeed(every time.Duration, start int64) *intervalFeed {
+	if every <= 0 {
+		return nil
+	}
+	return &intervalFeed{everyNS: int64(every), next: start + int64(every), start: start, out: make(chan intervalRecord, 1)}
+}
+
+func (f *intervalFeed) offer(x *session, now int64) {
+	if f == nil || now < f.next || len(f.out) == cap(f.out) {
+		return
+	}
+	f.next += (now - f.next + f.everyNS) / f.everyNS * f.everyNS
+	rec := intervalRecord{at: now, counts: x.counts()}
+	if x.recv != nil {
+		rec.latency = x.recv.latency.Swap()
+	}
+	f.out <- rec
+}
+
+// show passes the records on until the feed is closed, and gathers their
+// latency in total.
+func (f *intervalFeed) show(x *session, total *latency.Snapshot, call func(*Interval)) {
+	var before Counts
+	at := f.start
+	for rec := range f.out {
+		iv := &Interval{Schema: Schema, Record: "interval", StartNS: at - f.start, ElapsedNS: rec.at - f.start, Counts: rec.counts}
+		iv.Rates = ratesBetween(&before, &rec.counts, rec.at-at)
+		iv.Latency, iv.LatencySamples = summarize(&rec.latency), rec.latency.Count()
+		before, at = rec.counts, rec.at
+		total.Merge(rec.latency) // one geometry: cannot fail
+		if x.recv != nil {
+			x.recv.latency.Recycle(&rec.latency)
+		}
+		if call != nil {
+			call(iv)
+		}
+	}
+}
+
+func ratesBetween(a, b *Counts, ns int64) Rates {
+	d := Counts{Sent: b.Sent - a.Sent, SentBytes: b.SentBytes - a.SentBytes, Received: b.Received - a.Received, RecvBytes: b.RecvBytes - a.RecvBytes}
+	return RatesOf(&d, ns)
+}
+
+// summarize describes a snapshot; nil when it is empty.
+func summarize(s *latency.Snapshot) *Summary {
+	if s.Count() == 0 {
+		return nil
+	}
+	return &Summary{
+		Min: s.Min(), Mean: s.Mean(), P50: s.Quantile(0.5), P90: s.Quantile(0.9), P99: s.Quantile(0.99),
+		P999: s.Quantile(0.999), P9999: s.Quantile(0.9999), P99999: s.Quantile(0.99999), Max: s.Max(),
+	}
+}
