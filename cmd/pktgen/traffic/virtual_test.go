@@ -215,6 +215,28 @@ func TestVirtualLatePolicies(t *testing.T) {
 	})
 }
 
+// A ring that takes nothing for a while makes a sender as late as a sleep does:
+// what it may catch up stays bounded.
+func TestVirtualBlockedRingIsLateness(t *testing.T) {
+	clk := new(clock.Virtual)
+	mine, theirs := newSlotQueues(2, clk)
+	for _, q := range mine {
+		q.room = func() int {
+			if now := clk.Now(); now >= 100_000 && now < 600_000 {
+				clk.Advance(500)
+				return 0
+			}
+			return 1000
+		}
+	}
+	p, _ := newPacer(pacerConfig{Rate: clock.Rate{Num: 1_000_000, Den: 1}, DurationNS: 1_000_000}, theirs)
+	p.begin(0, 0)
+	drive(t, p, clk)
+	if p.longestBurst > maxCatchUp || p.late < 400 || p.sent+p.unsent(clk.Now()) != 1000 || p.sent < 560 || p.sent > 600 {
+		t.Errorf("burst %d late %d sent %d unsent %d", p.longestBurst, p.late, p.sent, p.unsent(clk.Now()))
+	}
+}
+
 func TestVirtualDurationEndsTheRun(t *testing.T) {
 	for name, rate := range virtualRates {
 		clk := new(clock.Virtual)
