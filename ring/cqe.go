@@ -100,6 +100,10 @@ func (c *CQE) SL() uint8 { return c[cqeFlagsQP] & 0x0f }
 // GRH reports whether a global routing header came along.
 func (c *CQE) GRH() bool { return c[cqeFlagsQP]&0x30 != 0 }
 
+// SourceFlags gives the byte before the source QP number: GRHInBuffer and the
+// RoCE kind.
+func (c *CQE) SourceFlags() uint8 { return c[cqeFlagsQP] }
+
 // SLID gives the source LID, InfiniBand only.
 func (c *CQE) SLID() uint16 { return binary.BigEndian.Uint16(c[cqeSLID:]) }
 
@@ -123,6 +127,12 @@ func (c *CQE) VLAN() uint16 { return binary.BigEndian.Uint16(c[cqeVLAN:]) }
 
 // RSSHash gives the hash over the packet's addresses.
 func (c *CQE) RSSHash() uint32 { return binary.BigEndian.Uint32(c[cqeRSSHash:]) }
+
+// RSSType gives the byte that says what the hash is over.
+func (c *CQE) RSSType() uint8 { return c[cqeRSSType] }
+
+// Tunnelled reports whether the packet had outer headers.
+func (c *CQE) Tunnelled() bool { return c[cqeTunnel]&1 != 0 }
 
 // RawChecksum gives the sum over the packet.
 func (c *CQE) RawChecksum() uint16 { return binary.BigEndian.Uint16(c[cqeChecksum:]) }
@@ -185,6 +195,12 @@ func (c *CQE) SetImm(imm uint32) { binary.BigEndian.PutUint32(c[cqeImm:], imm) }
 // the RoCE kind.
 func (c *CQE) SetSource(flags uint8, srcQP uint32) {
 	binary.BigEndian.PutUint32(c[cqeFlagsQP:], uint32(flags)<<24|srcQP&0xffffff)
+}
+
+// SetLink writes the source LID and the destination path bits, InfiniBand only.
+func (c *CQE) SetLink(slid uint16, path uint8) {
+	binary.BigEndian.PutUint16(c[cqeSLID:], slid)
+	c[cqePath] = path
 }
 
 // SetHeaders writes what the device found in a raw packet.
