@@ -1,0 +1,103 @@
+package engine
+
+import (
+	"sync/atomic"
+
+	"github.com/bluering/bluering/ring"
+)
+
+// Backend is all that a provider of devices writes. The engine has checked the
+// arguments against Caps before they get here. Control calls may come from any
+// goroutine; Ring, Progress and Wait come from the owner of the queues.
+type Backend interface {
+	// Caps tells what the device is and can do. It does not change.
+	Caps() Caps
+
+	// AllocMemory gives packet memory that Register accepts. The caller closes it.
+	AllocMemory(bytes int) (*ring.Region, error)
+	// Register makes memory known to the device and gives its key and the
+	// address that WQEs must use for its first byte. The low 8 bits of a key
+	// count the uses of its table entry. A key is never 0.
+	Register(pd uint32, mem []byte, a Access) (lkey uint32, addr uint64, err error)
+	Deregister(lkey uint32) error
+
+	// NewCQ makes a completion queue of a power-of-two number of entries.
+	NewCQ(entries int) (CQMem, error)
+	DestroyCQ(cqn uint32) error
+	// NewQP makes a queue pair in RESET.
+	NewQP(QPSpec) (QPMem, error)
+	// DestroyQP ends a queue pair in any state; its flow rules go with it.
+	// After it no CQE of it is written any more.
+	DestroyQP(qpn uint32) error
+	// SetState moves a queue pair. The engine has checked the transition. On
+	// return all CQEs due to the old state are visible, and after ERR all
+	// flushes of what was published before.
+	SetState(qpn uint32, s QPState, attr QPAttr) error
+
+	// Attach gives a queue pair the frames that match.
+	Attach(qpn uint32, r FlowRule) (id uint64, err error)
+	Detach(id uint64) error
+
+	// Ring is the send doorbell; dbWord is the first 8 bytes of the last WQE.
+	Ring(qpn uint32, dbWord uint64)
+	// Progress runs the device for about budget packets and tells how much it
+	// did; 0 when there was nothing, or the device runs by itself.
+	Progress(budget int) int
+	// Wait parks until something may have come, or timeoutNS have passed; below
+	// 0 means any time. It may return early.
+	Wait(timeoutNS int64) error
+
+	// Counters adds the device's counts to those in c.
+	Counters(c *Counters)
+	// Err gives what made the device useless, nil while it is healthy.
+	Err() error
+	// Close ends the device. The memory of its rings is gone. Twice is harmless.
+	Close() error
+}
+
+// CQMem is a completion queue as a backend gives it.
+type CQMem struct {
+	CQN  uint32
+	CQEs []ring.CQE
+	Rec  ring.Record
+	// Overrun, if the backend can tell, becomes non-zero when a completion found
+	// no room; the queue is unusable from then on (H-11).
+	Overrun *atomic.Uint32
+}
+
+// QPSpec is a queue pair as the engine orders it.
+type QPSpec struct {
+	Type             QPType
+	PD               uint32
+	SendCQN, RecvCQN uint32
+	UserIndex        uint32 // 24 bits; must stand in each CQE of this queue pair
+	SQSlots          int    // a power of two
+	RQEntries        int    // a power of two
+	RQStride         int    // bytes, a power of two
+	MaxTSOHeader     int    // 0: no segmentation
+	SigAll           bool   // every WQE asks for its completion; the engine sets the bit
+}
+
+// QPMem is a queue pair as a backend gives it.
+type QPMem struct {
+	QPN   uint32
+	SQ    []ring.Block
+	SQRec ring.Record
+	RQ    []byte
+	RQRec ring.Record
+	// State, if the backend can tell, holds the device's own QPState, which an
+	// error may have moved. Without it the engine derives that from completions.
+	State *atomic.Uint32
+}
+
+// QPAttr holds the attributes of a queue pair that Modify can set. Which of
+// them count is said by an AttrMask.
+type QPAttr struct {
+	CurState  QPState
+	SQDNotify bool
+	Port      uint8
+	PKeyIndex uint16
+	QKey      uint32
+	SQPSN     uint32
+	RateKbps  uint32 // 0: unlimited
+}
