@@ -1,0 +1,36 @@
+//go:build !linux
+
+package nstest
+
+import (
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// Main runs the tests.
+func Main(m *testing.M) { os.Exit(m.Run()) }
+
+// Need skips the test, or fails it where namespaces are required.
+func Need(t testing.TB) {
+	t.Helper()
+	if strings.Contains(os.Getenv("BLUERING_REQUIRE"), "netns") {
+		t.Fatalf("BLUERING_REQUIRE demands netns: %s has none", runtime.GOOS)
+	}
+	t.Skip("network namespaces are Linux's: this is " + runtime.GOOS)
+}
+
+// Namespace skips the test.
+func Namespace(t testing.TB) string {
+	t.Helper()
+	Need(t)
+	return ""
+}
+
+// Veth skips the test.
+func Veth(t testing.TB) (a, b, nsB string) {
+	t.Helper()
+	Need(t)
+	return "", "", ""
+}
