@@ -59,9 +59,9 @@ var mayDepend = map[string][]string{
 	"github.com/klauspost/cpuid/v2":           {"internal/clock/", "internal/csum/", "cmd/", "bench/"},
 	"github.com/spf13/cobra":                  {"cmd/"},
 	"github.com/spf13/pflag":                  {"cmd/"},
-	"github.com/vishvananda/netlink":          {"engine/softnic/wire/", "cmd/", "bench/"},
-	"github.com/vishvananda/netns":            {"engine/softnic/wire/", "cmd/", "bench/"},
-	"golang.org/x/sys": {"ring/", "internal/clock/", "internal/pin/", "engine/", "cmd/",
+	"github.com/vishvananda/netlink":          {"engine/softnic/wire/", "internal/nstest/", "cmd/", "bench/"},
+	"github.com/vishvananda/netns":            {"engine/softnic/wire/", "internal/nstest/", "cmd/", "bench/"},
+	"golang.org/x/sys": {"ring/", "internal/clock/", "internal/pin/", "internal/nstest/", "engine/", "cmd/",
 		"bench/"},
 }
 
