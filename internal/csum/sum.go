@@ -48,11 +48,11 @@ func Sum(b []byte, init uint32) uint32 {
 // Fold64 folds a sum of 16-bit words to 16 bits with end-around carry. It is 0
 // only for 0.
 func Fold64(s uint64) uint16 {
-	s = s>>32 + s&0xffffffff
-	s = s>>32 + s&0xffffffff
-	s = s>>16 + s&0xffff
-	s = s>>16 + s&0xffff
-	return uint16(s>>16 + s&0xffff)
+	// The upper half of x + rotate(x) is both halves plus the carry of the lower addition: the end-around carry.
+	s += bits.RotateLeft64(s, 32)
+	t := uint32(s >> 32)
+	t += bits.RotateLeft32(t, 16)
+	return uint16(t >> 16)
 }
 
 // Finish makes the checksum field of a sum.
