@@ -11,11 +11,11 @@ type CQE [CQEBytes]byte
 
 // Offsets in a CQE, with the members of struct mlx5_cqe64 and mlx5_err_cqe.
 const (
-	cqeTunnel   = 0  // outer_l3_tunneled
-	cqeRSSHash  = 12 // rx_hash_res
-	cqeRSSType  = 16 // rx_hash_type
+	cqeTunnel   = 0  // outer_l3_tunneled, in the Linux driver's header
+	cqeRSSHash  = 12 // rx_hash_res, in the Linux driver's header
+	cqeRSSType  = 16 // rx_hash_type, there too
 	cqePath     = 17 // ml_path
-	cqeChecksum = 20 // check_sum
+	cqeChecksum = 20 // check_sum, there too
 	cqeSLID     = 22 // slid
 	cqeFlagsQP  = 24 // flags_rqpn
 	cqeHdrOK    = 28 // hds_ip_ext

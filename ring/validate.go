@@ -29,7 +29,6 @@ const (
 	RuleFence
 	RuleCompletion
 	RuleOpcode
-	RuleEthRoom
 	RuleEthReserved
 	RuleCsumFlags
 	RuleInlineHdrRoom
@@ -67,11 +66,10 @@ var ruleInfo = [ruleCount]struct {
 	RuleFence:         {"fence", "MLX5_WQE_CTRL_FENCE, or none", SynLocalQPOp},
 	RuleCompletion:    {"completion", "MLX5_WQE_CTRL_CQ_UPDATE, or none", SynLocalQPOp},
 	RuleOpcode:        {"opcode", "FORMAT, opcodes: SEND and TSO on RAW_PACKET, SEND and SEND_IMM on UD", SynLocalQPOp},
-	RuleEthRoom:       {"eth-room", "mlx5_wqe_eth_seg is at least 16 bytes", SynLocalQPOp},
 	RuleEthReserved:   {"eth-reserved", "FORMAT, profile: no software parser, no metadata", SynLocalQPOp},
 	RuleCsumFlags:     {"csum-flags", "MLX5_ETH_WQE_L3_CSUM and L4_CSUM; no inner headers", SynLocalQPOp},
 	RuleInlineHdrRoom: {"inline-hdr-room", "mlx5_wqe_eth_seg.inline_hdr_sz lies within ds", SynLocalQPOp},
-	RuleMinInline:     {"min-inline", "MLX5_ETH_L2_INLINE_HEADER_SIZE on devices that demand it", SynLocalQPOp},
+	RuleMinInline:     {"min-inline", "FORMAT, Ethernet segment: 18 bytes on devices that demand a header", SynLocalQPOp},
 	RuleMSS:           {"mss", "mlx5_wqe_eth_seg.mss, set for TSO and only there", SynLocalQPOp},
 	RuleTSOHeader:     {"tso-header", "ibv_post_send: a TSO header has at least 14 bytes", SynLocalQPOp},
 	RuleTSOPayload:    {"tso-payload", "FORMAT, TSO: payload is in pointers and not empty", SynLocalQPOp},

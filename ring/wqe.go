@@ -62,7 +62,8 @@ const (
 )
 
 // EthInline18 is the number of frame bytes that older devices, and those with
-// an e-switch, want in the WQE itself (MLX5_ETH_L2_INLINE_HEADER_SIZE).
+// an e-switch, want in the WQE itself: what the fields inline_hdr_start and
+// inline_hdr of struct mlx5_wqe_eth_seg hold.
 const EthInline18 = 18
 
 // Seg is one piece of memory as WQEs name it: struct mlx5_wqe_data_seg.
