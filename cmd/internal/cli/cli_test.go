@@ -1,0 +1,60 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+func TestExitCodes(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		args []string
+		run  error
+		code int
+		line string
+	}{
+		{"success is silent", []string{"go"}, nil, OK, ""},
+		{"a failure is 1", []string{"go"}, errors.New("the cable is out"), Failed, "tool: the cable is out\n"},
+		{"a code is kept", []string{"go"}, &CodeError{AssertFails, errors.New("x")}, AssertFails, "tool: x\n"},
+		{"a told code is silent", []string{"go"}, &CodeError{RateMissed, nil}, RateMissed, ""},
+		{"lines are folded", []string{"go"}, errors.New("a\n\tb"), Failed, "tool: a b\n"},
+		{"an unknown flag is usage", []string{"go", "--nope"}, nil, Usage, "tool: unknown flag: --nope; see tool go --help\n"},
+		{"an unknown command is usage", []string{"went"}, nil, Usage, "tool: unknown command \"went\" for \"tool\"; see tool --help\n"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			root := &cobra.Command{Use: "tool"}
+			root.AddCommand(&cobra.Command{Use: "go", RunE: func(*cobra.Command, []string) error { return tc.run }})
+			var out, stderr bytes.Buffer
+			if code := Execute(root, tc.args, Streams{Out: &out, Err: &stderr}); code != tc.code {
+				t.Errorf("exit code %d, want %d", code, tc.code)
+			}
+			if stderr.String() != tc.line || out.Len() > 0 {
+				t.Errorf("stderr %q, stdout %q, want stderr %q", stderr.String(), out.String(), tc.line)
+			}
+		})
+	}
+}
+
+func TestFirstSignalCancelsSecondEnds(t *testing.T) {
+	ended := make(chan int, 1)
+	s := newSignals(context.Background(), func(code int) { ended <- code })
+	defer s.Stop()
+	if s.Caught() != nil {
+		t.Fatal("a signal before any came")
+	}
+	s.ch <- syscall.SIGTERM
+	<-s.Done()
+	if e := s.Caught(); e == nil || e.Code() != 143 || !strings.Contains(e.Error(), "terminated") {
+		t.Fatalf("caught %v", e)
+	}
+	s.ch <- syscall.SIGINT
+	if code := <-ended; code != 130 {
+		t.Errorf("second signal ends with %d, want 130", code)
+	}
+}
