@@ -82,7 +82,7 @@ func reportText(r *Report) string {
 	fmt.Fprintf(&b, "host: %d stalls, longest %s, %d GC cycles, %d involuntary switches\n",
 		r.Stalls.Count, nsText(float64(r.Stalls.LongestNS)), r.Stalls.GCCycles, r.Stalls.Involuntary)
 	for _, a := range r.Asserts {
-		fmt.Fprintf(&b, "  %s\n", assertText(a))
+		fmt.Fprintf(&b, "  %s\n", AssertText(a))
 	}
 	return b.String()
 }
@@ -151,7 +151,8 @@ func writeLatency(b *strings.Builder, r *Report) {
 		nsText(float64(l.P999)), nsText(float64(l.P9999)), nsText(float64(l.P99999)), nsText(float64(l.Max)))
 }
 
-func assertText(a AssertResult) string {
+// AssertText is a verdict in a line: PASS loss==0 (lost_packets is 0).
+func AssertText(a AssertResult) string {
 	verdict := "FAIL"
 	if a.Pass {
 		verdict = "PASS"

@@ -247,7 +247,11 @@ func checkSizes(c *Config, tx, rx *PortFacts) error {
 		if f == nil || f.MaxFrame <= 0 {
 			continue
 		}
-		if limit := f.MaxFrame + fcsBytes; sizes[len(sizes)-1] > limit {
+		limit := f.MaxFrame + fcsBytes
+		if c.VLAN.IsZero() {
+			limit -= vlanBytes
+		}
+		if sizes[len(sizes)-1] > limit {
 			return usage("size", c.Size.String(), fmt.Sprintf("%s takes frames of at most %d bytes with FCS (its MTU); use -s %d or less, or raise the MTU", f.URI, limit, limit))
 		}
 	}

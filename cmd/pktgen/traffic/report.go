@@ -118,8 +118,8 @@ type Port struct {
 	Kind     string `json:"kind"`    // scheme: "loop", "packet", ...
 	IsWire   bool   `json:"is_wire"` // false: frames never leave this process
 	MAC      string `json:"mac"`
-	SpeedBPS uint64 `json:"speed_bps"` // 0: unknown
-	MaxFrame int    `json:"max_frame_bytes"`
+	SpeedBPS uint64 `json:"speed_bps"`       // 0: unknown
+	MaxFrame int    `json:"max_frame_bytes"` // without FCS, one VLAN tag included
 }
 
 // QueueCounts is one queue's part.

@@ -69,11 +69,18 @@ func kernelPort(uri string) (ifname, netns string, ok bool) {
 	return ifname, params.Get("netns"), true
 }
 
-// CheckPort refuses the interface that carries the default route: a generator
-// on it cuts the branch its user sits on. Call it before the port is opened.
+// CheckPort refuses a kernel interface that does not exist, and the one that
+// carries the default route: a generator on it saws the branch its user sits
+// on. Call it before the port is opened.
 func CheckPort(uri string, allowMgmt bool) error {
 	ifname, netns, ok := kernelPort(uri)
-	if !ok || allowMgmt {
+	if !ok {
+		return nil
+	}
+	if _, err := interfaceFacts(uri, ifname, netns); err != nil {
+		return err
+	}
+	if allowMgmt {
 		return nil
 	}
 	carries, err := carriesDefaultRoute(ifname, netns)

@@ -1,0 +1,188 @@
+package main
+
+import (
+	"errors"
+	"math/rand/v2"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bluering/bluering/cmd/pktgen/traffic"
+)
+
+// flagSpec is one row of the table of flags. All flags of all commands are in
+// it, so that a short name cannot mean two things.
+type flagSpec struct {
+	name, short, value, usage string
+	on                        commandSet
+	boolean                   bool
+	repeat                    bool
+}
+
+type commandSet uint8
+
+const (
+	onTX commandSet = 1 << iota
+	onRX
+	onPlan
+
+	onRun  = onTX | onRX
+	onSend = onTX | onPlan
+	onAll  = onTX | onRX | onPlan
+)
+
+var flagTable = []flagSpec{
+	{name: "rx", value: "", usage: "port that receives what is sent", on: onSend},
+	{name: "rate", short: "r", value: "max", usage: "10mpps, 5gbps (frame bits with FCS), 5gbpsl1 (with preamble and gap), 50% or max", on: onSend},
+	{name: "count", short: "n", value: "0", usage: "frames in all, exactly; 0: no limit", on: onAll},
+	{name: "duration", short: "d", value: "0", usage: "10s, 2m; a bare number is seconds; 0: no limit", on: onAll},
+	{name: "size", short: "s", value: "64", usage: "frame bytes with FCS: 64, 64-1518, 64,128,256 or imix (28x64, 16x594, 4x1518); :rand for a random order", on: onSend},
+	{name: "proto", value: "udp", usage: "udp or tcp; IPv6 when the addresses are", on: onSend},
+	{name: "src", usage: "source address: value, a-b, prefix, a,b,c; with :inc, :dec or :rand (default the port's own or 198.18.0.1)", on: onSend},
+	{name: "dst", usage: "destination address, as --src (default the --rx port's or 198.18.0.2)", on: onSend},
+	{name: "sport", usage: "source port, as --src (default 1024; with --flows one for each)", on: onSend},
+	{name: "dport", usage: "destination port, as --src (default 9)", on: onSend},
+	{name: "smac", usage: "source MAC, as --src (default the port's own)", on: onSend},
+	{name: "dmac", usage: "destination MAC, as --src (default the --rx port's, else from the neighbour table)", on: onSend},
+	{name: "vlan", usage: "VLAN id, as --src (default untagged)", on: onSend},
+	{name: "flow-label", usage: "IPv6 flow label, as --src", on: onSend},
+	{name: "ttl", value: "1", usage: "TTL or hop limit", on: onSend},
+	{name: "flows", value: "0", usage: "flows, each with a tuple of its own; 0: one for each queue", on: onSend},
+	{name: "seed", usage: "seed of every random choice (default a new one, printed)", on: onAll},
+	{name: "queues", short: "q", value: "1", usage: "send queues that share one schedule", on: onSend},
+	{name: "burst", value: "0", usage: "frames for each doorbell at most; 0: chosen", on: onSend},
+	{name: "latency", value: "all", usage: "all, sample:N (every N-th packet of a flow) or off", on: onAll},
+	{name: "drain", value: "100ms", usage: "wait for late frames after the last one sent, at most 60s", on: onSend},
+	{name: "on-late", value: "burst", usage: "missed departures: burst (catch up by 64, then slip), skip or slip", on: onSend},
+	{name: "no-tag", usage: "send no tag: counts only, smaller frames", on: onAll, boolean: true},
+	{name: "run", usage: "run token that tx and a separate rx share (tx prints it)", on: onAll},
+	{name: "hello", usage: "add marked frames before and after the run, the last with totals", on: onSend, boolean: true},
+	{name: "interval", short: "i", value: "1s", usage: "time between progress records; 0: none", on: onRun},
+	{name: "output", short: "o", value: "text", usage: "results on stdout: text, json, jsonl, csv or none", on: onAll},
+	{name: "report", usage: "write the JSON report to this file, whole or not at all", on: onRun},
+	{name: "hdr", usage: "write the latency histogram to this file (HdrHistogram log)", on: onRun},
+	{name: "assert", usage: "fail (exit 3) unless it holds: loss==0, p99.9<20us, rate_err<0.5%, any number of the report; repeatable", on: onRun, repeat: true},
+	{name: "strict-rate", usage: "fail (exit 4) when the rate asked was missed by more than 0.1%", on: onTX, boolean: true},
+	{name: "tap", usage: "record what passes in this pcapng file", on: onRun},
+	{name: "allow-mgmt", usage: "permit the interface of the default route", on: onAll, boolean: true},
+	{name: "yes-public", usage: "permit public destinations", on: onSend, boolean: true},
+}
+
+// flags holds a command's flags by name.
+type flags struct {
+	text    map[string]*string
+	truth   map[string]*bool
+	asserts []string
+}
+
+func addFlags(c *cobra.Command, on commandSet) *flags {
+	f := &flags{text: map[string]*string{}, truth: map[string]*bool{}}
+	for _, s := range flagTable {
+		if s.on&on == 0 {
+			continue
+		}
+		switch {
+		case s.boolean:
+			f.truth[s.name] = c.Flags().BoolP(s.name, s.short, false, s.usage)
+		case s.repeat:
+			c.Flags().StringArrayVarP(&f.asserts, s.name, s.short, nil, s.usage)
+		default:
+			f.text[s.name] = c.Flags().StringP(s.name, s.short, s.value, s.usage)
+		}
+	}
+	c.Flags().SortFlags = false
+	return f
+}
+
+func (f *flags) str(name string) string {
+	if p := f.text[name]; p != nil {
+		return *p
+	}
+	return ""
+}
+
+func (f *flags) is(name string) bool {
+	p := f.truth[name]
+	return p != nil && *p
+}
+
+// config reads all flags; the first wrong one is the error.
+func (f *flags) config(newSeed func() uint64) (c traffic.Config, err error) {
+	c.RX, c.Run, c.Tap = f.str("rx"), f.str("run"), f.str("tap")
+	c.NoTag, c.Hello, c.AllowMgmt, c.YesPublic = f.is("no-tag"), f.is("hello"), f.is("allow-mgmt"), f.is("yes-public")
+	for _, s := range flagTable {
+		p := f.text[s.name]
+		if p == nil || *p == "" {
+			continue
+		}
+		if err := setField(&c, s.name, *p); err != nil {
+			return c, err
+		}
+	}
+	if f.str("seed") == "" {
+		c.Seed = newSeed()
+	}
+	return c, nil
+}
+
+// setField parses one flag's text into its field.
+func setField(c *traffic.Config, name, s string) (err error) {
+	number := func(limit uint64) int {
+		var n uint64
+		n, err = traffic.ParseCount(name, s, limit)
+		return int(n)
+	}
+	switch name {
+	case "rate":
+		c.Rate, err = traffic.ParseRate(s)
+	case "count":
+		c.Count, err = traffic.ParseCount(name, s, 1<<62)
+	case "duration":
+		c.Duration, err = traffic.ParseDuration(name, s)
+	case "size":
+		c.Size, err = traffic.ParseSize(s)
+	case "proto":
+		c.Proto, err = traffic.ParseProto(s)
+	case "src":
+		c.Src, err = traffic.ParseAddrs(name, s)
+	case "dst":
+		c.Dst, err = traffic.ParseAddrs(name, s)
+	case "sport":
+		c.SPort, err = traffic.ParsePorts(name, s)
+	case "dport":
+		c.DPort, err = traffic.ParsePorts(name, s)
+	case "smac":
+		c.SMAC, err = traffic.ParseMACs(name, s)
+	case "dmac":
+		c.DMAC, err = traffic.ParseMACs(name, s)
+	case "vlan":
+		c.VLAN, err = traffic.ParseVLANs(name, s)
+	case "flow-label":
+		c.FlowLabel, err = traffic.ParseFlowLabels(name, s)
+	case "ttl":
+		c.TTL = number(255)
+	case "flows":
+		c.Flows = number(traffic.MaxFlows)
+	case "queues":
+		c.Queues = number(traffic.MaxQueues)
+	case "burst":
+		c.Burst = number(traffic.MaxBurst)
+	case "seed":
+		c.Seed, err = traffic.ParseSeed(s)
+	case "latency":
+		c.Latency, err = traffic.ParseLatency(s)
+	case "drain":
+		c.Drain, err = traffic.ParseDuration(name, s)
+	case "interval":
+		c.Interval, err = traffic.ParseDuration(name, s)
+	case "on-late":
+		c.OnLate, err = traffic.ParseOnLate(s)
+	}
+	return err
+}
+
+func randomSeed() uint64 { return rand.Uint64() >> 32 } // short enough to type
+
+func isUsage(err error) bool {
+	var u *traffic.UsageError
+	return errors.As(err, &u)
+}

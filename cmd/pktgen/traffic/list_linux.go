@@ -1,0 +1,98 @@
+package traffic
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+func listInterfaces() ([]ListedPort, error) {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("pktgen: list interfaces: %w", err)
+	}
+	var out []ListedPort
+	for _, l := range links {
+		at := l.Attrs()
+		if at.EncapType != "ether" && at.EncapType != "loopback" {
+			continue
+		}
+		mgmt, _ := carriesDefaultRoute(at.Name, "")
+		out = append(out, ListedPort{
+			URI: "packet:" + at.Name, Kind: "packet", IsWire: true, State: at.OperState.String(), MAC: at.HardwareAddr.String(),
+			MTU: at.MTU, Driver: driverOf(at.Name), IsMgmt: mgmt,
+		})
+	}
+	return out, nil
+}
+
+func driverOf(ifname string) string {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return ""
+	}
+	defer unix.Close(fd)
+	info, err := unix.IoctlGetEthtoolDrvinfo(fd, ifname)
+	if err != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(info.Driver[:])
+}
+
+// interfaceFacts reads an interface's facts by netlink.
+func interfaceFacts(uri, ifname, ns string) (*PortFacts, error) {
+	h, err := handleIn(ns)
+	if err != nil {
+		return nil, usage("port", uri, fmt.Sprintf("cannot enter namespace %q (%v); use a name of `ip netns list` or a path", ns, err))
+	}
+	defer h.Close()
+	l, err := h.LinkByName(ifname)
+	if err != nil {
+		return nil, noInterface(uri, ifname, h)
+	}
+	at := l.Attrs()
+	scheme, _, _ := strings.Cut(uri, ":")
+	f := &PortFacts{
+		Port:    Port{URI: uri, Name: ifname, Kind: scheme, IsWire: true, MAC: at.HardwareAddr.String(), MaxFrame: at.MTU + ethBytes + vlanBytes},
+		IfIndex: at.Index, NetNS: ns,
+	}
+	copy(f.HWAddr[:], at.HardwareAddr)
+	f.Addr4, f.Addr6 = firstAddr(h, l, netlink.FAMILY_V4), firstAddr(h, l, netlink.FAMILY_V6)
+	return f, nil
+}
+
+func firstAddr(h *netlink.Handle, l netlink.Link, family int) netip.Addr {
+	list, err := h.AddrList(l, family)
+	if err != nil {
+		return netip.Addr{}
+	}
+	for _, a := range list {
+		if ip, ok := netip.AddrFromSlice(a.IP); ok {
+			return ip.Unmap()
+		}
+	}
+	return netip.Addr{}
+}
+
+// noInterface is the error for a name that does not exist, with those that do.
+func noInterface(uri, ifname string, h *netlink.Handle) error {
+	var names []string
+	if links, err := h.LinkList(); err == nil {
+		for _, l := range links {
+			if l.Attrs().Flags&net.FlagLoopback == 0 {
+				names = append(names, l.Attrs().Name)
+			}
+		}
+	}
+	hint := fmt.Sprintf("no interface %q", ifname)
+	if names != nil {
+		hint += "; use one of " + strings.Join(names, ", ")
+	} else {
+		hint += "; there is none here, use loop:"
+	}
+	return usage("port", uri, hint)
+}
