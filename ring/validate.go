@@ -131,8 +131,13 @@ func decodeSend(w []Block, v *SendWQE, qpn uint32, l *SendLimits) Rule {
 	v.Solicited = c1>>32&FlagSolicited != 0
 	v.Fence = c1>>32&FlagFence != 0
 	v.Imm = uint32(c1)
-	if r := checkCtrl(c0, c1, v.Index, qpn, len(w), ds); r != RuleNone {
-		return r
+	// The usual control segment passes in one comparison; checkCtrl finds out
+	// what is wrong with another, or that it is unusual only.
+	if c0&^(0xff<<32|0x3f) != uint64(v.Index)<<40|uint64(qpn)<<8 || ds < 2 || int(v.BB) > len(w) ||
+		c1>>32&^(FlagSignaled|FlagSolicited) != 0 {
+		if r := checkCtrl(c0, c1, v.Index, qpn, len(w), ds); r != RuleNone {
+			return r
+		}
 	}
 	v.InlineHdr, v.Inline, v.AV = nil, nil, nil
 	v.CsumFlags, v.MSS, v.NSeg, v.Bytes = 0, 0, 0, 0
