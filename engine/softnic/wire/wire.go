@@ -62,6 +62,7 @@ type Stats struct {
 	TxPadded  uint64 // frames lengthened to MinFrame
 
 	RxRingDrops uint64 // frames that the kernel dropped because the receive ring was full
+	RxTruncated uint64 // released frames that were longer than the wire had room for
 
 	NoPeer       uint64 // frames to a port that was not open
 	TxQueueDrops uint64 // frames beyond the queue's limit
