@@ -1,0 +1,276 @@
+package engine
+
+import (
+	"fmt"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/bluering/bluering/ring"
+)
+
+// CQ is a completion queue. One goroutine owns it and all queue pairs on it.
+type CQ struct {
+	ring    *ring.CQ
+	dev     *Device
+	owner   owner
+	overrun *atomic.Uint32
+	cqn     uint32
+	users   int // queue pair halves; under the device's lock
+	closed  atomic.Bool
+	failure error // what Poll says after an overrun
+	gone    error // and after Close
+}
+
+// pollBudget is the number of packets that an empty Poll lets the device do.
+const pollBudget = 64
+
+// NewCQ makes a completion queue for at least that many completions.
+func (d *Device) NewCQ(entries int) (*CQ, error) {
+	if err := d.usable(); err != nil {
+		return nil, err
+	}
+	if entries < 1 || entries > d.caps.MaxCQE {
+		return nil, fmt.Errorf("engine: %s: CQ of %d entries, want 1..%d: %w", d.caps.Name, entries, d.caps.MaxCQE, syscall.EINVAL)
+	}
+	n, err := ring.CQEntries(entries)
+	if err != nil {
+		return nil, fmt.Errorf("engine: %s: %w: %w", d.caps.Name, err, syscall.EINVAL)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed.Load() {
+		return nil, closed("device " + d.caps.Name)
+	}
+	if len(d.cqs) >= d.caps.MaxCQ {
+		return nil, fmt.Errorf("engine: %s: all %d completion queues are in use: %w", d.caps.Name, d.caps.MaxCQ, syscall.ENOMEM)
+	}
+	m, err := d.b.NewCQ(n)
+	if err != nil {
+		return nil, fmt.Errorf("engine: %s: new CQ: %w", d.caps.Name, err)
+	}
+	r, err := ring.NewCQ(m.CQEs, m.Rec, m.CQN)
+	if err != nil {
+		_ = d.b.DestroyCQ(m.CQN) // the first error says what happened
+		return nil, fmt.Errorf("engine: %s: new CQ: %w", d.caps.Name, err)
+	}
+	c := &CQ{
+		ring: r, dev: d, overrun: m.Overrun, cqn: m.CQN,
+		failure: fmt.Errorf("engine: %s: CQ 0x%x: %w", d.caps.Name, m.CQN, ErrOverrun),
+		gone:    fmt.Errorf("%w: CQ 0x%x: %w", ErrClosed, m.CQN, syscall.EINVAL),
+	}
+	d.cqs = append(d.cqs, c)
+	return c, nil
+}
+
+var errNoCQ = closed("completion queue")
+
+func (c *CQ) usable() error {
+	switch {
+	case c == nil || c.ring == nil:
+		return errNoCQ
+	case c.closed.Load() || c.dev.closed.Load():
+		return c.gone
+	}
+	return nil
+}
+
+// CQN gives the queue's number.
+func (c *CQ) CQN() uint32 {
+	if c == nil {
+		return 0
+	}
+	return c.cqn
+}
+
+// Entries gives the room, which is at least what was asked for.
+func (c *CQ) Entries() int {
+	if c.usable() != nil {
+		return 0
+	}
+	return c.ring.Entries() - 1
+}
+
+// Poll takes up to len(wc) completions, in the order in which the device wrote
+// them, and frees what they retire in the send and receive queues. When there
+// is none, it lets the device work a little and looks again. 0 without an error
+// means that there is nothing now. After an overrun, when the rest is polled,
+// the error wraps ErrOverrun. A completion that names a pad of the send queue,
+// or nothing outstanding, is dropped and counted in Counters.StrayCQEs.
+func (c *CQ) Poll(wc []Completion) (int, error) {
+	if err := c.usable(); err != nil {
+		return 0, err
+	}
+	if !c.owner.enter() {
+		return 0, ErrOwner
+	}
+	n := c.drain(wc)
+	if n == 0 && len(wc) != 0 {
+		if c.dev.b.Progress(pollBudget) > 0 {
+			n = c.drain(wc)
+		}
+		if n == 0 && c.overrun != nil && c.overrun.Load() != 0 {
+			c.owner.leave()
+			return 0, c.failure
+		}
+	}
+	c.owner.leave()
+	return n, nil
+}
+
+func (c *CQ) drain(wc []Completion) (n int) {
+	e, ok := c.ring.Peek()
+	if !ok || len(wc) == 0 {
+		return 0
+	}
+	qps := *c.dev.qps.Load()
+	strays := uint64(0)
+	for {
+		if i := e.UserIndex(); uint(i) < uint(len(qps)) && qps[i] != nil && qps[i].complete(e, &wc[n]) {
+			n++
+		} else {
+			strays++
+		}
+		c.ring.Consume()
+		if n == len(wc) {
+			break
+		}
+		if e, ok = c.ring.Peek(); !ok {
+			break
+		}
+	}
+	c.ring.Update()
+	if strays != 0 {
+		c.dev.strays.Add(strays)
+	}
+	return n
+}
+
+// complete turns a CQE of this queue pair into a completion; false when it must
+// be dropped.
+func (q *QP) complete(e *ring.CQE, wc *Completion) bool {
+	wc.QPN = q.qpn
+	wc.TimeNS = int64(e.Time())
+	wc.Status, wc.Syndrome, wc.Vendor = StatusSuccess, 0, 0
+	switch op := e.Op(); op {
+	case ring.CQEReq:
+		return q.completeSend(e, wc)
+	case ring.CQERecv, ring.CQERecvImm:
+		return q.completeRecv(e, op, wc)
+	case ring.CQEReqErr, ring.CQERecvErr:
+		return q.completeError(e, op == ring.CQERecvErr, wc)
+	}
+	return false
+}
+
+// retire frees the send request that a CQE names and all before it.
+func (q *QP) retire(e *ring.CQE, wc *Completion) bool {
+	counter := e.Counter()
+	id, n, ok := q.sq.Retire(counter)
+	if !ok {
+		return false
+	}
+	if q.image == nil {
+		id = q.ids[uint32(counter)&q.idMask]
+	}
+	wc.WRID, wc.Retired, wc.Recv = id, uint32(n), false
+	return true
+}
+
+func (q *QP) completeSend(e *ring.CQE, wc *Completion) bool {
+	if !q.retire(e, wc) {
+		return false
+	}
+	wc.Opcode = WCSend
+	if e.WQEOpcode() == ring.OpTSO {
+		wc.Opcode = WCTSO
+	}
+	wc.ByteLen, wc.Imm, wc.SrcQP, wc.Flags, wc.VLAN = 0, 0, 0, 0, 0
+	return true
+}
+
+func (q *QP) completeRecv(e *ring.CQE, op ring.CQEOpcode, wc *Completion) bool {
+	id, ok := q.rq.Take()
+	if !ok {
+		return false
+	}
+	wc.WRID, wc.Retired, wc.Recv, wc.Opcode = id, 1, true, WCRecv
+	wc.ByteLen = e.ByteLen()
+	wc.Imm, wc.SrcQP, wc.VLAN = 0, 0, 0
+	flags := WCFlags(0)
+	if e.Solicited() {
+		flags |= WCSolicited
+	}
+	if op == ring.CQERecvImm {
+		wc.Imm = e.Imm()
+		flags |= WCImm
+	}
+	if q.typ == UD {
+		wc.SrcQP = e.SrcQP()
+		if e.GRH() {
+			flags |= WCGRH
+		}
+	} else {
+		if e.CsumOK() && q.dev.caps.Has(OffloadRxCsum) { // H-07
+			flags |= WCCsumOK
+		}
+		if e.HdrType()&ring.VLANStripped != 0 {
+			wc.VLAN = e.VLAN()
+		}
+	}
+	wc.Flags = flags
+	return true
+}
+
+func (q *QP) completeError(e *ring.CQE, recv bool, wc *Completion) bool {
+	s := e.Syndrome()
+	status := Status(s.Status())
+	if recv {
+		id, ok := q.rq.Take()
+		if !ok {
+			return false
+		}
+		wc.WRID, wc.Retired, wc.Recv = id, 1, true
+		q.recvFailed()
+	} else {
+		if !q.retire(e, wc) {
+			return false
+		}
+		q.sendFailed(status)
+	}
+	wc.Status, wc.Syndrome, wc.Vendor = status, s, e.Vendor()
+	wc.TimeNS, wc.Opcode, wc.Flags = 0, 0, 0
+	wc.ByteLen, wc.Imm, wc.SrcQP, wc.VLAN = 0, 0, 0, 0
+	return true
+}
+
+// Close destroys the queue; EBUSY while a queue pair uses it. A second
+// Close does nothing.
+func (c *CQ) Close() error {
+	if c.usable() != nil {
+		return nil
+	}
+	if !c.owner.enter() {
+		return ErrOwner
+	}
+	defer c.owner.leave()
+	d := c.dev
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed.Load() || c.closed.Load() {
+		return nil
+	}
+	if c.users > 0 {
+		return fmt.Errorf("engine: %s: CQ 0x%x has %d users: %w", d.caps.Name, c.cqn, c.users, syscall.EBUSY)
+	}
+	c.closed.Store(true)
+	for i, o := range d.cqs {
+		if o == c {
+			d.cqs = append(d.cqs[:i], d.cqs[i+1:]...)
+			break
+		}
+	}
+	if err := d.b.DestroyCQ(c.cqn); err != nil {
+		return fmt.Errorf("engine: %s: destroy CQ 0x%x: %w", d.caps.Name, c.cqn, err)
+	}
+	return nil
+}

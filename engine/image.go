@@ -1,0 +1,4 @@
+package engine
+type Image struct{}
+func (m *Image) restart() {}
+func (m *Image) release() error { return nil }
