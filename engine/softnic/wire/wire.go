@@ -122,6 +122,7 @@ var (
 	ErrNotBuilt   = errors.New("wire: not built yet")
 	ErrParam      = errors.New("wire: bad parameter")
 	ErrPortsTaken = errors.New("wire: both ports are open")
+	ErrReadOnly   = errors.New("wire: recording is open for reading")
 	ErrPlatform   = errors.New("wire: not on this platform")
 )
 

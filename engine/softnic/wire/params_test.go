@@ -1,0 +1,70 @@
+package wire
+
+import (
+	"errors"
+	"net/netip"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestParseLoop(t *testing.T) {
+	v, err := url.ParseQuery("speed=100gbps&queue=5&delay=5us&jitter=1ms&loss=1e-6&dup=1%25&reorder=.5&corrupt=0&seed=7&mtu=1500&drop=1&capacity=64KiB&mac=02:00:00:00:00:09&ip4=198.18.1.1,198.18.1.2&ip6=2001:2::9")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := ParseLoop("x", v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := LoopOptions{
+		Name: "x", SpeedBPS: 100e9, Queue: 5, Capacity: 65536, MTU: 1500, Drop: true,
+		Impair: Impairs{Delay: 5 * time.Microsecond, Jitter: time.Millisecond, Loss: 1e-6, Dup: .01, Reorder: .5, Seed: 7},
+		MAC:    [2][6]byte{{2, 0, 0, 0, 0, 9}},
+		Addr4:  [2]netip.Addr{netip.MustParseAddr("198.18.1.1"), netip.MustParseAddr("198.18.1.2")},
+		Addr6:  [2]netip.Addr{netip.MustParseAddr("2001:2::9")},
+	}
+	if o != want {
+		t.Errorf("\n got %+v\nwant %+v", o, want)
+	}
+}
+
+// TestParseRefuses: each error names the value, and an unknown name comes with the known ones.
+func TestParseRefuses(t *testing.T) {
+	loop := func(v url.Values) error { _, err := ParseLoop("", v); return err }
+	packet := func(v url.Values) error { _, err := ParsePacket("eth0", v); return err }
+	pcap := func(v url.Values) error { _, err := ParsePCAP("f", v); return err }
+	for _, c := range []struct {
+		parse func(url.Values) error
+		query string
+		names string
+	}{
+		{loop, "speed=100", "100"}, {loop, "speed=0gbps", "0gbps"}, {loop, "speed=-1gbps", "-1gbps"}, {loop, "speed=gbps", "gbps"},
+		{loop, "speed=NaNgbps", "NaN"}, {loop, "speed=infgbps", "inf"},
+		{loop, "queue=0", "queue"}, {loop, "queue=x", "x"}, {loop, "delay=5", "delay"}, {loop, "delay=-5us", "-5us"},
+		{loop, "loss=2", "2"}, {loop, "loss=150%25", "150%"}, {loop, "loss=NaN", "NaN"}, {loop, "dup=-1", "-1"},
+		{loop, "seed=-1", "seed"}, {loop, "mtu=67", "67"}, {loop, "drop=maybe", "maybe"}, {loop, "capacity=1", "capacity"},
+		{loop, "mac=01:00:00:00:00:00", "01:00"}, {loop, "mac=x", "x"}, {loop, "ip4=2001:2::1", "2001"}, {loop, "ip6=198.18.0.1", "198"},
+		{loop, "ip4=1.1.1.1,2.2.2.2,3.3.3.3", "3.3.3.3"}, {loop, "loss=0&loss=1", "once"}, {loop, "los=1", "loss"},
+		{packet, "ring=1", "ring"}, {packet, "ring=99999999GiB", "99999999GiB"}, {packet, "slot=1000", "1000"}, {packet, "send=fast", "fast"},
+		{packet, "promisc=x", "x"}, {packet, "txslots=0", "txslots"}, {packet, "speed=1gbps", "netns"},
+		{pcap, "read=x", "x"}, {pcap, "foo=1", "read"},
+	} {
+		v, err := url.ParseQuery(c.query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.parse(v); !errors.Is(err, ErrParam) || !strings.Contains(err.Error(), c.names) {
+			t.Errorf("%s: %v", c.query, err)
+		}
+	}
+}
+
+func TestParsePacket(t *testing.T) {
+	v, _ := url.ParseQuery("netns=x&ring=64MiB&slot=256&send=ring&txslots=1024&promisc=0")
+	o, err := ParsePacket("eth0", v)
+	if err != nil || o != (PacketOptions{NetNS: "x", RingBytes: 64 << 20, RingSlot: 256, Send: SendRing, TxSlots: 1024, NoPromisc: true}) {
+		t.Errorf("%+v %v", o, err)
+	}
+}

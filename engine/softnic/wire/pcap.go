@@ -1,0 +1,312 @@
+package wire
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"github.com/gopacket/gopacket/pcapgo"
+
+	"github.com/bluering/bluering/internal/clock"
+)
+
+const (
+	pcapSlots = 64 // frames between two pushes to the file, and frames read ahead
+	pcapMTU   = 9000
+)
+
+// OpenPCAP opens a recording as a wire: to be written, in the classic format with nanoseconds if its name ends
+// in .pcap and as pcapng else, or, with o.Read, to be received from. What is written carries the clock's time.
+// A receiver finds the recorded frames as fast as it takes them, each with its recorded time in terms of the clock; at the end of the
+// file nothing more comes.
+func OpenPCAP(path string, o PCAPOptions) (Wire, error) {
+	if o.Clock == nil {
+		o.Clock = clock.System()
+	}
+	info := Info{Name: "pcap:" + path, Kind: "pcap", MTU: pcapMTU, MaxFrame: pcapMTU + headerBytes + vlanTagBytes, MAC: [6]byte{2, 0, 0, 0, 0, 1}}
+	if o.Read {
+		return openPCAPReader(path, info, wallEpoch(o.Clock))
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return nil, fmt.Errorf("wire: pcap: %w", err)
+	}
+	w := &pcapWriter{info: info, file: f, buf: bufio.NewWriterSize(f, 256<<10), clk: o.Clock, epoch: wallEpoch(o.Clock)}
+	if strings.EqualFold(filepath.Ext(path), ".pcap") {
+		classic := pcapgo.NewWriterNanos(w.buf)
+		w.out, err = classic, classic.WriteFileHeader(uint32(info.MaxFrame), layers.LinkTypeEthernet)
+	} else {
+		var ng *pcapgo.NgWriter
+		ng, err = newNgWriter(w.buf, info.Name)
+		w.out, w.flush = ng, ng.Flush
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("wire: pcap: %s: %w", path, err)
+	}
+	w.mem = make([]byte, pcapSlots*info.MaxFrame)
+	return w, nil
+}
+
+// newNgWriter starts a pcapng file with one interface.
+func newNgWriter(w io.Writer, name string) (*pcapgo.NgWriter, error) {
+	o := pcapgo.DefaultNgWriterOptions
+	o.SectionInfo.Application = "bluering"
+	return pcapgo.NewNgWriterInterface(w, pcapgo.NgInterface{Name: name, LinkType: layers.LinkTypeEthernet, TimestampResolution: 9}, o)
+}
+
+// wallEpoch is what turns the clock's time into the time of day. A virtual clock's time is written as it is.
+func wallEpoch(c clock.Clock) int64 {
+	if _, virtual := c.(*clock.Virtual); virtual {
+		return 0
+	}
+	return time.Now().UnixNano() - c.Now()
+}
+
+// packetWriter is what both formats have.
+type packetWriter interface {
+	WritePacket(ci gopacket.CaptureInfo, data []byte) error
+}
+
+// pcapWriter is the sending end.
+type pcapWriter struct {
+	info    Info
+	file    *os.File
+	buf     *bufio.Writer
+	out     packetWriter
+	flush   func() error
+	clk     clock.Clock
+	epoch   int64
+	mem     []byte
+	lens    [pcapSlots]int
+	count   int // committed
+	held    int // reserved
+	refused error
+	err     error
+	stats   Stats
+}
+
+func (w *pcapWriter) Info() Info { return w.info }
+
+func (w *pcapWriter) Reserve(lens []int32, bufs [][]byte) int {
+	if w.err != nil {
+		return 0
+	}
+	w.held = 0
+	for i, length := range lens {
+		if w.count+i == pcapSlots {
+			break
+		}
+		if w.refused = lengthError(w.info.Name, length, w.info.MaxFrame); w.refused != nil {
+			w.stats.TxErrors++
+			break
+		}
+		at := (w.count + i) * w.info.MaxFrame
+		bufs[i] = w.mem[at : at+int(length) : at+w.info.MaxFrame]
+		w.lens[w.count+i] = int(length)
+		w.held++
+	}
+	return w.held
+}
+
+func (w *pcapWriter) Commit(n int) {
+	w.count += min(n, w.held)
+	w.held = 0
+}
+
+// Flush writes the committed frames with the time of the flush.
+func (w *pcapWriter) Flush() error {
+	if w.err != nil {
+		return w.err
+	}
+	refused := w.refused
+	w.refused = nil
+	if w.count == 0 {
+		return refused
+	}
+	ci := gopacket.CaptureInfo{Timestamp: time.Unix(0, w.epoch+w.clk.Now()).UTC()}
+	for i := range w.count {
+		at := i * w.info.MaxFrame
+		ci.Length, ci.CaptureLength = w.lens[i], w.lens[i]
+		if err := w.out.WritePacket(ci, w.mem[at:at+w.lens[i]]); err != nil {
+			w.stats.TxErrors += uint64(w.count - i)
+			w.count = 0
+			w.err = fmt.Errorf("wire: %s: %w", w.info.Name, err)
+			return w.err
+		}
+		w.stats.TxFrames++
+		w.stats.TxBytes += uint64(w.lens[i])
+	}
+	w.count = 0
+	return refused
+}
+
+func (w *pcapWriter) Pending() int     { return w.count }
+func (w *pcapWriter) Next([]Frame) int { return 0 }
+func (w *pcapWriter) Release(int)      {}
+func (w *pcapWriter) FD() int          { return -1 }
+func (w *pcapWriter) Stats(s *Stats)   { *s = w.stats }
+func (w *pcapWriter) Err() error       { return w.err }
+
+// Close writes what is buffered; its error says that the file is not complete.
+func (w *pcapWriter) Close() error {
+	if w.file == nil {
+		return nil
+	}
+	var err error
+	if w.flush != nil {
+		err = w.flush()
+	}
+	err = errors.Join(err, w.buf.Flush(), w.file.Close())
+	w.file = nil
+	if w.err == nil {
+		w.err = fmt.Errorf("%w: %s", ErrClosed, w.info.Name)
+	}
+	if err != nil {
+		return fmt.Errorf("wire: close %s: %w", w.info.Name, err)
+	}
+	return nil
+}
+
+// pcapReader is the receiving end.
+type pcapReader struct {
+	info  Info
+	file  *os.File
+	in    gopacket.PacketDataSource
+	epoch int64
+	ring  [pcapSlots]Frame
+	head  int // of the frames not released
+	count int
+	end   bool
+	asked bool // for room
+	err   error
+	stats Stats
+}
+
+func openPCAPReader(path string, info Info, epoch int64) (Wire, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("wire: pcap: %w", err)
+	}
+	r := &pcapReader{info: info, file: f, epoch: epoch}
+	if err := r.start(); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("wire: pcap: %s: %w", path, err)
+	}
+	return r, nil
+}
+
+// start tells the two formats apart by their first bytes.
+func (r *pcapReader) start() error {
+	in := bufio.NewReaderSize(r.file, 256<<10)
+	magic, err := in.Peek(4)
+	if err != nil {
+		return fmt.Errorf("no recording: %w", err)
+	}
+	var link layers.LinkType
+	if magic[0] == 0x0a && magic[1] == 0x0d { // a section header block, in either byte order
+		ng, err := pcapgo.NewNgReader(in, pcapgo.DefaultNgReaderOptions)
+		if err != nil {
+			return err
+		}
+		r.in, link = ng, ng.LinkType()
+	} else {
+		classic, err := pcapgo.NewReader(in)
+		if err != nil {
+			return err
+		}
+		r.in, link = classic, classic.LinkType()
+	}
+	if link != layers.LinkTypeEthernet {
+		return fmt.Errorf("it has frames of %v, not of Ethernet", link)
+	}
+	return nil
+}
+
+func (r *pcapReader) Info() Info { return r.info }
+
+// Reserve never has room: the next Flush says why, once.
+func (r *pcapReader) Reserve(lens []int32, _ [][]byte) int {
+	r.asked = r.asked || len(lens) > 0
+	return 0
+}
+
+func (r *pcapReader) Commit(int) {}
+
+func (r *pcapReader) Flush() error {
+	if !r.asked {
+		return nil
+	}
+	r.asked = false
+	return fmt.Errorf("%w: %s", ErrReadOnly, r.info.Name)
+}
+
+func (r *pcapReader) Pending() int { return 0 }
+
+// Next reads ahead by what is asked for. A file that ends in the middle of a frame is an error that stays;
+// the frames before it come.
+func (r *pcapReader) Next(frames []Frame) int {
+	for r.count < min(len(frames), pcapSlots) && !r.end {
+		data, ci, err := r.in.ReadPacketData()
+		if err != nil {
+			r.end = true
+			if err != io.EOF {
+				r.err = fmt.Errorf("wire: %s: after %d frames: %w", r.info.Name, r.stats.RxFrames+uint64(r.count), err)
+			}
+			break
+		}
+		f := Frame{Data: data, TimeNS: ci.Timestamp.UnixNano() - r.epoch}
+		if ci.Length > ci.CaptureLength {
+			f.Flags = FlagTruncated
+		}
+		r.ring[(r.head+r.count)%pcapSlots] = f
+		r.count++
+	}
+	n := min(len(frames), r.count)
+	for i := range frames[:n] {
+		frames[i] = r.ring[(r.head+i)%pcapSlots]
+	}
+	return n
+}
+
+func (r *pcapReader) Release(n int) {
+	for range n {
+		f := &r.ring[r.head]
+		r.stats.RxFrames++
+		r.stats.RxBytes += uint64(len(f.Data))
+		if f.Flags&FlagTruncated != 0 {
+			r.stats.RxTruncated++
+		}
+		*f = Frame{}
+		r.head = (r.head + 1) % pcapSlots
+		r.count--
+	}
+}
+
+func (r *pcapReader) FD() int        { return -1 }
+func (r *pcapReader) Stats(s *Stats) { *s = r.stats }
+
+// Err is nil at the end of the file: a receiver that has all frames is healthy.
+func (r *pcapReader) Err() error { return r.err }
+
+func (r *pcapReader) Close() error {
+	if r.file == nil {
+		return nil
+	}
+	err := r.file.Close()
+	r.file, r.end, r.count = nil, true, 0
+	if r.err == nil {
+		r.err = fmt.Errorf("%w: %s", ErrClosed, r.info.Name)
+	}
+	if err != nil {
+		return fmt.Errorf("wire: close %s: %w", r.info.Name, err)
+	}
+	return nil
+}
