@@ -1,0 +1,186 @@
+package device
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/bluering/bluering/engine"
+	"github.com/bluering/bluering/engine/softnic"
+	"github.com/bluering/bluering/engine/softnic/wire"
+	"github.com/bluering/bluering/internal/clock"
+)
+
+// Options is what a program, not its user, decides about a device.
+type Options struct {
+	Clock clock.Clock // nil: clock.System()
+	Pin   bool        // with ?mode=goroutine: pin the goroutine to CPU
+	CPU   int
+	// Tap, if set, may wrap the wire before the NIC gets it, for instance in wire.NewTap.
+	Tap func(wire.Wire) (wire.Wire, error)
+}
+
+// Errors a caller may want to test for. They come wrapped with names and values.
+var (
+	ErrScheme = errors.New("device: unknown scheme")
+	ErrParam  = errors.New("device: bad parameter")
+)
+
+// Scheme describes one kind of device.
+type Scheme struct {
+	Name  string
+	Usage string
+	About string
+	open  func(name string, v url.Values, o *Options) (w wire.Wire, drop bool, err error)
+}
+
+// schemes in the order in which they are listed.
+var schemes = []Scheme{
+	{"loop", "loop:[NAME]", "one port of an in-process switch with two ports", openLoop},
+	{"packet", "packet:INTERFACE", "a Linux network interface, through a packet socket (needs CAP_NET_RAW)", openPacket},
+	{"pcap", "pcap:FILE", "a capture file: written, or replayed with ?mode=read", openPCAP},
+}
+
+// common names the parameters that every scheme has.
+var common = []string{"inline", "mode", "profile"}
+
+// Schemes lists what Open knows.
+func Schemes() []Scheme { return slices.Clone(schemes) }
+
+func openLoop(name string, v url.Values, o *Options) (wire.Wire, bool, error) {
+	l, err := wire.ParseLoop(name, v)
+	if err != nil {
+		return nil, false, err
+	}
+	l.Clock = o.Clock
+	w, err := wire.OpenLoop(l)
+	return w, l.HardwareDrop(), err
+}
+
+// openPacket: the NIC drops what finds no receive WQE, as the hardware behind an interface does.
+func openPacket(name string, v url.Values, o *Options) (wire.Wire, bool, error) {
+	p, err := wire.ParsePacket(name, v)
+	if err != nil {
+		return nil, false, err
+	}
+	p.Clock = o.Clock
+	w, err := wire.OpenPacket(name, p)
+	return w, true, err
+}
+
+func openPCAP(name string, v url.Values, o *Options) (wire.Wire, bool, error) {
+	p, err := wire.ParsePCAP(name, v)
+	if err != nil {
+		return nil, false, err
+	}
+	p.Clock = o.Clock
+	w, err := wire.OpenPCAP(name, p)
+	return w, false, err
+}
+
+// Open opens the device that a string such as "loop:a?speed=10gbps" names. Errors name the part that is
+// wrong, its value and what is known.
+func Open(uri string, o Options) (*engine.Device, error) {
+	w, c, err := openWire(uri, &o)
+	if err != nil {
+		return nil, err
+	}
+	nic, err := softnic.New(w, c)
+	if err != nil {
+		w.Close()
+		return nil, fmt.Errorf("device: %s: %w", uri, err)
+	}
+	d, err := engine.NewDevice(nic)
+	if err != nil {
+		nic.Close()
+		return nil, fmt.Errorf("device: %s: %w", uri, err)
+	}
+	return d, nil
+}
+
+func openWire(uri string, o *Options) (wire.Wire, softnic.Config, error) {
+	c := softnic.Config{Clock: o.Clock, Pin: o.Pin, CPU: o.CPU}
+	scheme, rest, colon := strings.Cut(uri, ":")
+	at := slices.IndexFunc(schemes, func(s Scheme) bool { return s.Name == scheme })
+	if !colon || at < 0 {
+		return nil, c, fmt.Errorf("%w %q in %q; known: %s", ErrScheme, scheme, uri, known())
+	}
+	name, query, _ := strings.Cut(rest, "?")
+	v, err := url.ParseQuery(query)
+	if err != nil {
+		return nil, c, fmt.Errorf("%w: %s: parameters %q: %w", ErrParam, uri, query, err)
+	}
+	if name == "" && scheme != "loop" {
+		return nil, c, fmt.Errorf("%w: %q names nothing; want %s", ErrParam, uri, schemes[at].Usage)
+	}
+	if err := takeCommon(scheme, v, &c); err != nil {
+		return nil, c, fmt.Errorf("%w: %s: %w", ErrParam, uri, err)
+	}
+	w, drop, err := schemes[at].open(name, v, o)
+	if err != nil {
+		if errors.Is(err, wire.ErrParam) {
+			return nil, c, fmt.Errorf("%w: %w (and for every device: %s)", ErrParam, err, strings.Join(common, ", "))
+		}
+		return nil, c, fmt.Errorf("device: %s: %w", uri, err)
+	}
+	c.Drop = drop
+	if o.Tap != nil {
+		tapped, err := o.Tap(w)
+		if err != nil {
+			w.Close()
+			return nil, c, fmt.Errorf("device: %s: %w", uri, err)
+		}
+		w = tapped
+	}
+	return w, c, nil
+}
+
+func known() string {
+	names := make([]string, len(schemes))
+	for i, s := range schemes {
+		names[i] = s.Name + ":"
+	}
+	return strings.Join(names, ", ")
+}
+
+// takeCommon reads the parameters that every scheme has and removes them. pcap: has a mode of its own, read
+// or write, which is left to it.
+func takeCommon(scheme string, v url.Values, c *softnic.Config) error {
+	profile, err := choice(v, "profile", map[string]engine.Profile{
+		"strict": engine.ProfileStrict, "rxe": engine.ProfileRXE, "mlx5": engine.ProfileMLX5})
+	if err != nil {
+		return err
+	}
+	inline, err := choice(v, "inline", map[string]int{"0": 0, "18": 18})
+	if err != nil {
+		return err
+	}
+	c.Profile, c.MinInline = profile, inline
+	if m := v.Get("mode"); scheme == "pcap" && (m == "read" || m == "write") {
+		return nil
+	}
+	c.Mode, err = choice(v, "mode", map[string]softnic.Mode{"inline": softnic.Inline, "goroutine": softnic.Goroutine})
+	return err
+}
+
+// choice takes a parameter that has one of a few values; the zero value stands for an absent one.
+func choice[T any](v url.Values, name string, values map[string]T) (chosen T, err error) {
+	given, ok := v[name]
+	if !ok {
+		return chosen, nil
+	}
+	delete(v, name)
+	if len(given) == 1 {
+		if chosen, ok = values[given[0]]; ok {
+			return chosen, nil
+		}
+	}
+	names := make([]string, 0, len(values))
+	for n := range values {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	return chosen, fmt.Errorf("%s=%q: must be one of %s", name, strings.Join(given, ","), strings.Join(names, ", "))
+}

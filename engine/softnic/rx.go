@@ -1,0 +1,244 @@
+package softnic
+
+import (
+	"github.com/bluering/bluering/engine"
+	"github.com/bluering/bluering/engine/softnic/wire"
+	"github.com/bluering/bluering/ring"
+)
+
+// receiver is the receive side's workspace.
+type receiver struct {
+	frames  [burst]wire.Frame
+	segs    [ring.MaxRQStride / ring.DSBytes]ring.Seg
+	pieces  [ring.MaxRQStride / ring.DSBytes][]byte
+	targets [maxTargets]*qp
+	stalled bool // the wire's first frame waits for a receive WQE
+}
+
+// receive takes up to budget frames from the wire. It stops at a frame that must wait for a receive WQE:
+// that one stays in the wire, and with it all behind it.
+func (n *NIC) receive(budget int) int {
+	r := &n.rx
+	r.stalled = false
+	total := 0
+	for total < budget {
+		want := min(budget-total, burst)
+		got := n.wire.Next(r.frames[:want])
+		if got == 0 {
+			break
+		}
+		var took int
+		if q := n.only; q != nil && q.receives() {
+			took = n.deliverOnly(q, r.frames[:got])
+		} else {
+			took = n.deliverSteered(r.frames[:got])
+		}
+		n.wire.Release(took)
+		total += took
+		if took < got {
+			r.stalled = true
+			break
+		}
+		if got < want {
+			break
+		}
+	}
+	return total
+}
+
+// deliverOnly is the way of a burst when one all rule is the only rule: nothing looks at the frames. It
+// returns how many frames are done with.
+func (n *NIC) deliverOnly(q *qp, frames []wire.Frame) int {
+	for i := range frames {
+		f := &frames[i]
+		if n.unfit(f) {
+			continue
+		}
+		if n.deliverOne(q, f) {
+			continue
+		}
+		if !n.deliver(q, f) {
+			return i
+		}
+		if q.state == engine.StateErr {
+			return i + 1 // the rest finds another verdict
+		}
+	}
+	return len(frames)
+}
+
+func (n *NIC) deliverSteered(frames []wire.Frame) int {
+	r := &n.rx
+	for i := range frames {
+		f := &frames[i]
+		if n.unfit(f) {
+			continue
+		}
+		count := n.steer(f.Data, &r.targets)
+		if count == 0 {
+			n.drop(engine.DropNoRule, len(f.Data))
+			continue
+		}
+		if !n.cfg.Drop && !allHaveWQE(r.targets[:count]) {
+			return i // before any copy is delivered: the frame is looked at again as a whole
+		}
+		n.counters.RxCopies += uint64(count - 1)
+		for _, q := range r.targets[:count] {
+			n.deliver(q, f)
+		}
+	}
+	return len(frames)
+}
+
+func allHaveWQE(targets []*qp) bool {
+	for _, q := range targets {
+		if q.receives() && q.rq.Available() == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// deliverOne is deliver for the commonest case: one segment with room for the frame, and a CQ with room. All
+// others are left to deliver; nothing has happened then.
+func (n *NIC) deliverOne(q *qp, f *wire.Frame) bool {
+	r := &n.rx
+	count, ok := q.rq.Peek(r.segs[:])
+	g := &r.segs[0]
+	length := uint32(len(f.Data))
+	if !ok || count != 1 || g.Len < length || q.rcq.broken {
+		return false
+	}
+	p := n.mtt.lookup(g.LKey, g.Addr, length, q.pd, engine.LocalWrite)
+	if p == nil {
+		return false
+	}
+	c, ok := n.touch(q.rcq).Next()
+	if !ok {
+		return false
+	}
+	copyFrame(p, f.Data)
+	at := f.TimeNS
+	if at == 0 {
+		at = n.time()
+	}
+	c.PutRecv(q.uidx, q.qpn, length, q.rq.Advance(), uint64(at))
+	q.rcq.dev.Seal(sealRecv)
+	n.counters.RxFrames++
+	n.counters.RxBytes += uint64(length)
+	return true
+}
+
+// deliver scatters one frame into the QP's next receive WQE and completes it. It returns false, having done
+// nothing, when the frame must wait for a WQE. Everything is checked before the first byte is written.
+func (n *NIC) deliver(q *qp, f *wire.Frame) bool {
+	if !q.receives() {
+		n.drop(engine.DropState, len(f.Data))
+		return true
+	}
+	r := &n.rx
+	count, ok := q.rq.Peek(r.segs[:])
+	if !ok {
+		if n.cfg.Drop {
+			n.drop(engine.DropNoWQE, len(f.Data))
+		}
+		return n.cfg.Drop
+	}
+	length := uint32(len(f.Data))
+	if g := &r.segs[0]; count == 1 && g.Len >= length {
+		p := n.mtt.lookup(g.LKey, g.Addr, length, q.pd, engine.LocalWrite)
+		if p == nil {
+			n.receiveError(q, f)
+			return true
+		}
+		copyFrame(p, f.Data)
+	} else if !n.scatter(q, f, count) {
+		return true
+	}
+	n.counters.RxFrames++
+	n.counters.RxBytes += uint64(length)
+	n.completeReceive(q, f)
+	return true
+}
+
+// scatter spreads the frame over several segments. It returns false when it dealt with the frame otherwise:
+// too long for the WQE, which is kept (J-21), or a segment that may not be written.
+func (n *NIC) scatter(q *qp, f *wire.Frame, count int) bool {
+	r := &n.rx
+	left := uint64(len(f.Data))
+	room := uint64(0)
+	for i := range r.segs[:count] {
+		room += uint64(r.segs[i].Len)
+	}
+	if room < left {
+		n.drop(engine.DropOversize, len(f.Data))
+		return false
+	}
+	used := 0
+	for i := 0; left > 0; i++ {
+		g := &r.segs[i]
+		part := min(uint64(g.Len), left)
+		if part == 0 {
+			continue
+		}
+		p := n.mtt.lookup(g.LKey, g.Addr, uint32(part), q.pd, engine.LocalWrite)
+		if p == nil {
+			n.receiveError(q, f)
+			return false
+		}
+		r.pieces[used] = p
+		used++
+		left -= part
+	}
+	rest := f.Data
+	for _, p := range r.pieces[:used] {
+		copyFrame(p, rest[:len(p)])
+		rest = rest[len(p):]
+	}
+	return true
+}
+
+// receiveError completes the WQE whose memory may not be written and moves the QP to ERR (D-09). The frame
+// is lost, and counted.
+func (n *NIC) receiveError(q *qp, f *wire.Frame) {
+	n.drop(engine.DropProtection, len(f.Data))
+	counter := q.rq.Advance()
+	if c := n.nextCQE(q.rcq); c != nil {
+		c.PutError(q.uidx, q.qpn, 0, counter, ring.SynLocalProt, 0)
+		q.rcq.dev.Seal(sealRecvErr)
+	}
+	q.move(engine.StateErr)
+}
+
+// completeReceive consumes the WQE and writes its CQE, with the wire's time of arrival or else this Step's.
+func (n *NIC) completeReceive(q *qp, f *wire.Frame) {
+	counter := q.rq.Advance()
+	c := n.nextCQE(q.rcq)
+	if c == nil {
+		return
+	}
+	at := f.TimeNS
+	if at == 0 {
+		at = n.time()
+	}
+	c.PutRecv(q.uidx, q.qpn, uint32(len(f.Data)), counter, uint64(at))
+	q.rcq.dev.Seal(sealRecv)
+}
+
+// unfit drops what is no frame: too short, or cut by the wire.
+func (n *NIC) unfit(f *wire.Frame) bool {
+	if len(f.Data) >= ethernetHeader && f.Flags&wire.FlagTruncated == 0 {
+		return false
+	}
+	if len(f.Data) < ethernetHeader {
+		n.drop(engine.DropRunt, len(f.Data))
+	} else {
+		n.drop(engine.DropWire, len(f.Data))
+	}
+	return true
+}
+
+func (n *NIC) drop(why engine.DropReason, bytes int) {
+	n.counters.Drops[why]++
+	n.counters.DroppedBytes += uint64(bytes)
+}

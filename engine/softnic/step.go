@@ -1,0 +1,113 @@
+package softnic
+
+import (
+	"runtime"
+
+	"github.com/bluering/bluering/engine"
+)
+
+// Step runs the NIC for at most about budget frames and returns how many things it did: frames sent, frames
+// taken from the wire, WRs flushed. It is a deterministic state machine: what it does depends on the rings,
+// the wire and the clock alone. 0 means that there was nothing it could do.
+func (n *NIC) Step(budget int) int {
+	for !n.busy.CompareAndSwap(idle, stepping) {
+		if n.busy.Load() == stepping {
+			n.fail(ErrTwoOwners)
+			return 0
+		}
+		runtime.Gosched() // a control operation; it ends soon
+	}
+	if n.closed.Load() {
+		n.busy.Store(idle)
+		return 0
+	}
+	n.now = 0
+	work := n.serveQueues(budget)
+	if n.unflushed {
+		n.unflushed = false
+		n.flushWire()
+	}
+	work += n.receive(budget)
+	if len(n.dirty) > 0 {
+		n.publish()
+	}
+	n.busy.Store(idle)
+	return work
+}
+
+// flushWire pushes the committed frames to the medium. What the medium does not take now stays pending in
+// the wire and is pushed again by the next Step. An error tells of frames the wire lost for good; it counts
+// them in its own statistics and, unless Err says otherwise, goes on.
+func (n *NIC) flushWire() {
+	if err := n.wire.Flush(); err != nil {
+		n.counters.TxWireErrors++
+	}
+	n.unflushed = n.wire.Pending() > 0
+}
+
+// serveQueues gives each QP a turn of at most one burst, beginning with another one at each Step, and goes
+// round again while there is budget and somebody did something.
+func (n *NIC) serveQueues(budget int) int {
+	work := 0
+	for round := len(n.active) > 0; round; {
+		round = false
+		for i := range n.active {
+			at := n.turn + i
+			if at >= len(n.active) {
+				at -= len(n.active)
+			}
+			did := n.serve(n.active[at], min(budget-work, burst))
+			work += did
+			round = round || did > 0
+			if work >= budget {
+				round = false
+				n.turn = at
+				break
+			}
+		}
+	}
+	if n.turn++; n.turn >= len(n.active) {
+		n.turn = 0
+	}
+	return work
+}
+
+func (n *NIC) serve(q *qp, limit int) int {
+	switch q.state {
+	case engine.StateRTS:
+		return n.send(q, limit)
+	case engine.StateSQE:
+		return n.flushSends(q, limit)
+	case engine.StateErr:
+		work := n.flushSends(q, limit)
+		return work + n.flushReceives(q, limit-work)
+	}
+	return 0
+}
+
+// time returns this Step's reading of the clock.
+func (n *NIC) time() int64 {
+	if n.now == 0 {
+		n.now = n.cfg.Clock.Now()
+	}
+	return n.now
+}
+
+// publish releases every CQ's pending burst with one atomic store each.
+func (n *NIC) publish() {
+	if len(n.dirty) == 0 {
+		return
+	}
+	for i, c := range n.dirty {
+		c.dev.Publish()
+		c.dirty = false
+		n.dirty[i] = nil
+	}
+	n.dirty = n.dirty[:0]
+	if n.g != nil {
+		n.published.Add(1)
+		if n.waiting.Load() {
+			n.bell.ring()
+		}
+	}
+}
