@@ -2,6 +2,7 @@ package wire
 
 import (
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -58,5 +59,33 @@ func TestLoopDescriptor(t *testing.T) {
 				t.Error("a closing port does not wake the sender")
 			}
 		})
+	}
+}
+
+func TestImpairDescriptor(t *testing.T) {
+	a, b := pairOf(t, LoopOptions{Impair: Impairs{Delay: 2 * time.Millisecond}})
+	frames := make([]Frame, 4)
+	for range 3 {
+		if readable(t, b.FD(), 0) {
+			t.Error("readable without a frame")
+		}
+		sendOne(t, a, 60, 0)
+		for n := 0; n == 0; {
+			if !readable(t, b.FD(), 20000) {
+				t.Fatal("a delayed frame does not wake its receiver")
+			}
+			n = b.Next(frames)
+			b.Release(n)
+		}
+	}
+	before := openFiles(t)
+	w, err := OpenLoop(LoopOptions{Name: "another", Impair: Impairs{Loss: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	w.Close()
+	if after := openFiles(t); after != before {
+		t.Errorf("%d descriptors before, %d after", before, after)
 	}
 }
