@@ -156,7 +156,7 @@ func (p *Plan) Show() (string, error) {
 	if r.RateAsked > r.CeilingPPS && r.CeilingPPS > 0 {
 		fmt.Fprintf(&b, "ceiling: the link holds %s at the mean size of %s B, less than asked\n", ppsText(r.CeilingPPS), trimFloat(r.MeanSize, 2))
 	}
-	fmt.Fprintf(&b, "flows: %s over %d queues\n", group(uint64(p.Flows)), p.Queues)
+	fmt.Fprintf(&b, "flows: %s, queues: %d\n", group(uint64(p.Flows)), p.Queues)
 	for _, v := range r.Varying {
 		fmt.Fprintf(&b, "varies: %s %s, %s values, by %s\n", v.Name, v.Values, group(v.Count), v.By)
 	}
@@ -167,10 +167,27 @@ func (p *Plan) Show() (string, error) {
 	}
 	for _, f := range r.Frames {
 		raw, _ := hex.DecodeString(f.Hex)
-		fmt.Fprintf(&b, "\nframe %d: queue %d flow %d, %d B with FCS%s\n%s%s", f.Index, f.Queue, f.Flow, f.Size, p.tagText(), hex.Dump(raw), decoded(raw))
+		fmt.Fprintf(&b, "\nframe %d: queue %d flow %d, %d B with FCS%s\n%s%s", f.Index, f.Queue, f.Flow, f.Size, p.tagText(), dump(raw), decoded(raw))
 	}
 	b.WriteString("\nnothing was sent\n")
 	return b.String(), nil
+}
+
+// dump is hex.Dump with repeated lines left out, as hexdump -C does.
+func dump(raw []byte) string {
+	const width = 16
+	lines := strings.SplitAfter(hex.Dump(raw), "\n")
+	var b strings.Builder
+	for i, line := range lines {
+		at := i * width
+		same := i > 0 && at+width < len(raw) && string(raw[at:at+width]) == string(raw[at-width:at])
+		if !same {
+			b.WriteString(line)
+		} else if !strings.HasSuffix(b.String(), "*\n") {
+			b.WriteString("*\n")
+		}
+	}
+	return b.String()
 }
 
 func (p *Plan) tagText() string {
