@@ -1,0 +1,300 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/bluering/bluering/cmd/internal/cli"
+	"github.com/bluering/bluering/cmd/pktgen/traffic"
+)
+
+// world is an app whose runs are made up: plans are real, nothing is sent.
+type world struct {
+	app
+	out, err bytes.Buffer
+	ran      bool
+	spoil    func(*traffic.Report) error // shapes the report of a run
+	signal   syscall.Signal              // comes during the run
+}
+
+func facts(uri string) (*traffic.PortFacts, error) {
+	n := byte(1)
+	return &traffic.PortFacts{
+		Port:   traffic.Port{URI: uri, Name: "loop:", Kind: "loop", MaxFrame: 1518, SpeedBPS: 10e9},
+		HWAddr: [6]byte{2, 0, 0, 0, 0, n}, Addr4: netip.AddrFrom4([4]byte{198, 18, 0, n}), Addr6: netip.MustParseAddr("2001:2::1"),
+	}, nil
+}
+
+func newWorld() *world {
+	w := &world{}
+	w.Streams = cli.Streams{Out: &w.out, Err: &w.err}
+	w.facts, w.probe, w.list = facts, facts, traffic.List
+	w.seed = func() uint64 { return 0x5eed }
+	w.signals = cli.CatchSignals
+	w.run = func(ctx context.Context, c traffic.Config) (*traffic.Report, error) {
+		var rx *traffic.PortFacts
+		tx, _ := facts(c.TX)
+		if c.RX != "" {
+			rx, _ = facts(c.RX)
+		}
+		p, err := traffic.NewPlan(c, tx, rx)
+		if err != nil {
+			return nil, err
+		}
+		w.ran = true
+		c.OnPlan(p)
+		c.OnInterval(&traffic.Interval{Schema: traffic.Schema, Record: "interval", ElapsedNS: 1e9})
+		if w.signal != 0 {
+			if err := syscall.Kill(os.Getpid(), w.signal); err != nil {
+				return nil, err
+			}
+			<-ctx.Done()
+		}
+		r := traffic.NewReport(p)
+		r.Counts = traffic.Counts{Sent: 10, SentBytes: 640, Received: 10, RecvBytes: 640, Unique: 10}
+		r.ElapsedNS = 9000
+		if w.spoil != nil {
+			err = w.spoil(r)
+		}
+		r.Finish()
+		return r, err
+	}
+	return w
+}
+
+// TestBadRequests: exit code 2, one line that names the thing, the value and
+// what would work, nothing on stdout, nothing sent.
+func TestBadRequests(t *testing.T) {
+	dir := t.TempDir()
+	for _, tc := range []struct{ args, line string }{
+		{"tx loop: -r 10", `rate "10": no unit; use a number with a unit: 10mpps, 200kpps, 5gbps (frame bits with FCS), 5gbpsl1 (with preamble and gap), 50% or max`},
+		{"tx loop: -r 0", `rate "0": no unit; use a number with a unit: 10mpps, 200kpps, 5gbps (frame bits with FCS), 5gbpsl1 (with preamble and gap), 50% or max`},
+		{"tx loop: -r 0pps", `rate "0pps": must be more than 0; use a number with a unit: 10mpps, 200kpps, 5gbps (frame bits with FCS), 5gbpsl1 (with preamble and gap), 50% or max`},
+		{"tx loop: -r 150%", `rate "150%": more than the whole link; use a number with a unit: 10mpps, 200kpps, 5gbps (frame bits with FCS), 5gbpsl1 (with preamble and gap), 50% or max`},
+		{"tx loop: -r 10furlongs", `rate "10furlongs": unknown unit; use a number with a unit: 10mpps, 200kpps, 5gbps (frame bits with FCS), 5gbpsl1 (with preamble and gap), 50% or max`},
+		{"tx loop: -r -5mpps", `rate "-5mpps": must be more than 0; use a number with a unit: 10mpps, 200kpps, 5gbps (frame bits with FCS), 5gbpsl1 (with preamble and gap), 50% or max`},
+		{"tx loop: -s 63", `size "63": the smallest Ethernet frame is 64; use bytes with FCS from 64 up: 64, 64-1518, 64,128,256 or imix (28x64, 16x594, 4x1518), :rand for a random order`},
+		{"tx loop: -s 1519", `size "1519": loop: takes frames of at most 1518 bytes with FCS (its MTU); use -s 1518 or less, or raise the MTU`},
+		{"tx loop: -s big", `size "big": "big" is not a size; use bytes with FCS from 64 up: 64, 64-1518, 64,128,256 or imix (28x64, 16x594, 4x1518), :rand for a random order`},
+		{"tx loop: -d -5s", `duration "-5s": is negative; use 10s, 2m, 500ms or a number of seconds, from 0 up`},
+		{"tx loop: -d soon", `duration "soon": not a duration; use 10s, 2m, 500ms or a number of seconds, from 0 up`},
+		{"tx loop: -n -1", `count "-1": out of range; use a whole number such as 1000, 10k or 2m, at most 4611686018427387904`},
+		{"tx loop: --queues 0.5", `queues "0.5": out of range; use a whole number such as 1000, 10k or 2m, at most 256`},
+		{"tx loop: --flows 17m", `flows "17m": out of range; use a whole number such as 1000, 10k or 2m, at most 16777216`},
+		{"tx loop: --dst 8.8.8.8", `dst "8.8.8.8": is a public address; use 198.18.0.0/15, 2001:2::/48 or a private range, or --yes-public if it is yours to load`},
+		{"tx loop: --dst example.net", `dst "example.net": "example.net" is not one; use an address, a range a-b, a prefix 198.18.0.0/24, a list, each with :inc, :dec or :rand`},
+		{"tx loop: --sport 70000", `sport "70000": "70000" is not one; use 0-65535: a port, a range 1000-2000, a list, each with :inc, :dec or :rand`},
+		{"tx loop: --vlan 4095", `vlan "4095": "4095" is not one; use 0-4094: an id, a range 100-200, a list, each with :inc, :dec or :rand`},
+		{"tx loop: --dmac nope", `dmac "nope": "nope" is not one; use aa:bb:cc:dd:ee:ff, a range a-b, a list a,b,c, each with :inc, :dec or :rand`},
+		{"tx loop: --latency some", `latency "some": not a mode; use all, sample:N (every N-th packet of a flow) or off`},
+		{"tx loop: --proto sctp", `proto "sctp": not a protocol; use udp or tcp`},
+		{"tx loop: --on-late never", `on-late "never": not a policy; use burst (catch up by 64 frames, then slip), skip or slip`},
+		{"tx loop: --drain 2m", `drain "2m0s": the tag's clock wraps; use at most 60s`},
+		{"tx loop: -o xml", `output "xml": not a format; use text, json, jsonl, csv or none`},
+		{"tx loop: --seed x", `seed "x": not a seed; use a number such as 7 or 0x5eed`},
+		{"tx loop: --assert loss", `assert "loss": no comparison; use NAME OP VALUE, such as loss==0, p99.9<20us or rate_err<0.5%`},
+		{"tx loop: --assert p99<20", `assert "p99<20": latency_ns/p99 is a time: its unit is ns, us, ms or s; use NAME OP VALUE, such as loss==0, p99.9<20us or rate_err<0.5%`},
+		{"tx loop: --report " + dir, `report "` + dir + `": is a directory; use a file name`},
+		{"tx loop: --report " + dir + "/no/r.json", `report "` + dir + `/no/r.json": cannot write there (no such file or directory); use a file in an existing, writable directory`},
+		{"tx loop: --hdr " + dir + "/no/h.hlog", `hdr "` + dir + `/no/h.hlog": cannot write there (no such file or directory); use a file in an existing, writable directory`},
+		{"tx", "accepts 1 arg(s), received 0; see pktgen tx --help"},
+		{"tx loop: --nope", "unknown flag: --nope; see pktgen tx --help"},
+		{"send loop:", `unknown command "send" for "pktgen"; see pktgen --help`},
+		{"plan loop: -o csv", `output "csv": a plan has no rows; use text, json or jsonl`},
+	} {
+		t.Run(tc.args, func(t *testing.T) {
+			w := newWorld()
+			code := w.execute(strings.Fields(tc.args))
+			if code != cli.Usage {
+				t.Errorf("exit code %d, want 2", code)
+			}
+			if got := w.err.String(); got != "pktgen: "+tc.line+"\n" {
+				t.Errorf("stderr\n got %swant pktgen: %s", got, tc.line)
+			}
+			if w.out.Len() > 0 || w.ran {
+				t.Errorf("stdout %q, ran %v", w.out.String(), w.ran)
+			}
+		})
+	}
+	if left, _ := os.ReadDir(dir); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func TestVerdicts(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		args  string
+		spoil func(*traffic.Report) error
+		code  int
+		line  string
+	}{
+		{"done", "", nil, cli.OK, ""},
+		{"assertions hold", "--assert loss==0 --assert sent==10", nil, cli.OK, ""},
+		{"an assertion fails", "--assert loss==0 --assert sent>10", nil, cli.AssertFails, "pktgen: assertion failed: FAIL sent>10 (sent_packets is 10)\n"},
+		{"a port failed", "--assert sent>10", func(r *traffic.Report) error { return errors.New("the port is gone") }, cli.Failed, "pktgen: the port is gone\n"},
+		{"a packet failed", "", func(r *traffic.Report) error { r.SendFailed = 2; return nil }, cli.Failed, "pktgen: 2 packets failed to be sent\n"},
+		{"rate missed", "--strict-rate -r 2mpps", nil, cli.RateMissed, "pktgen: rate not reached: asked 2000000 pps, got 1000000 pps, 0 unsent\n"},
+		{"rate missed, not strict", "-r 2mpps", nil, cli.OK, ""},
+		{"rate reached", "--strict-rate -r 1mpps", nil, cli.OK, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld()
+			w.spoil = tc.spoil
+			file := filepath.Join(t.TempDir(), "r.json")
+			args := append([]string{"tx", "loop:", "--rx", "loop:", "-i", "0", "--report", file}, strings.Fields(tc.args)...)
+			if code := w.execute(args); code != tc.code {
+				t.Errorf("exit code %d, want %d", code, tc.code)
+			}
+			if !strings.HasSuffix(w.err.String(), tc.line) {
+				t.Errorf("stderr %q, want its end %q", w.err.String(), tc.line)
+			}
+			var r traffic.Report
+			raw, err := os.ReadFile(file)
+			if err == nil {
+				err = json.Unmarshal(raw, &r)
+			}
+			if err != nil || r.Sent != 10 || r.Seed != "0x5eed" {
+				t.Errorf("report %v: sent %d, seed %s", err, r.Sent, r.Seed)
+			}
+		})
+	}
+}
+
+func TestSignalsEndWithTheirCodeAndACompleteReport(t *testing.T) {
+	for sig, code := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
+		w := newWorld()
+		w.signal = sig
+		w.spoil = func(r *traffic.Report) error { r.Outcome = "interrupted"; return nil }
+		file := filepath.Join(t.TempDir(), "r.json")
+		if got := w.execute([]string{"tx", "loop:", "--report", file}); got != code {
+			t.Errorf("%v: exit code %d, want %d", sig, got, code)
+		}
+		if raw, err := os.ReadFile(file); err != nil || !json.Valid(raw) {
+			t.Errorf("%v: report %v", sig, err)
+		}
+		if !strings.Contains(w.out.String(), "interrupted\n") {
+			t.Errorf("%v: stdout %q", sig, w.out.String())
+		}
+	}
+}
+
+// TestResultsOnStdoutProgressOnStderr, in each format.
+func TestResultsOnStdoutProgressOnStderr(t *testing.T) {
+	for format, lines := range map[string]int{"json": -1, "jsonl": 2, "csv": 3, "none": 0} {
+		w := newWorld()
+		if code := w.execute([]string{"tx", "loop:", "--rx", "loop:", "-o", format}); code != 0 {
+			t.Fatalf("%s: exit code %d: %s", format, code, w.err.String())
+		}
+		out := w.out.String()
+		if got := strings.Count(out, "\n"); lines >= 0 && got != lines {
+			t.Errorf("%s: %d lines on stdout, want %d:\n%s", format, got, lines, out)
+		}
+		if format == "json" && !json.Valid([]byte(out)) {
+			t.Errorf("json: %s", out)
+		}
+		for _, want := range []string{"seed=0x5eed", "plan: 64 B", "tx Mpps", "1.0s"} {
+			if !strings.Contains(w.err.String(), want) {
+				t.Errorf("%s: no %q on stderr: %s", format, want, w.err.String())
+			}
+		}
+	}
+}
+
+func TestShortFlagsDoNotClash(t *testing.T) {
+	names, shorts := map[string]bool{}, map[string]string{"h": "help", "v": "version"}
+	for _, f := range flagTable {
+		if names[f.name] {
+			t.Errorf("--%s stands twice in the table", f.name)
+		}
+		names[f.name] = true
+		if f.short == "" {
+			continue
+		}
+		if was, ok := shorts[f.short]; ok {
+			t.Errorf("-%s is --%s and --%s", f.short, was, f.name)
+		}
+		shorts[f.short] = f.name
+	}
+}
+
+// TestEveryFlagIsRead: a flag that reaches nothing would be accepted in silence.
+func TestEveryFlagIsRead(t *testing.T) {
+	read := []string{"rx", "run", "tap", "no-tag", "hello", "allow-mgmt", "yes-public", // by config
+		"output", "report", "hdr", "assert", "strict-rate"} // by measure
+	for _, f := range flagTable {
+		if slices.Contains(read, f.name) {
+			continue
+		}
+		var a, b traffic.Config
+		other := map[string]string{
+			"rate": "1pps", "size": "65", "proto": "tcp", "src": "10.0.0.1", "dst": "10.0.0.1", "smac": "02:00:00:00:00:01",
+			"dmac": "02:00:00:00:00:01", "latency": "all", "on-late": "slip",
+		}[f.name]
+		if other == "" {
+			other = "3"
+		}
+		if err := setField(&a, f.name, other); err != nil {
+			t.Errorf("--%s %s: %v", f.name, other, err)
+		}
+		if string(must(json.Marshal(echoOf(a)))) == string(must(json.Marshal(echoOf(b)))) {
+			t.Errorf("--%s changes nothing", f.name)
+		}
+	}
+}
+
+// echoOf shows a Config's fields as text.
+func echoOf(c traffic.Config) []any {
+	return []any{c.Rate.String(), c.Count, c.Duration, c.Size.String(), c.Proto, c.Src.String(), c.Dst.String(), c.SPort.String(),
+		c.DPort.String(), c.SMAC.String(), c.DMAC.String(), c.VLAN.String(), c.FlowLabel.String(), c.TTL, c.Flows, c.Seed,
+		c.Queues, c.Burst, c.Latency, c.Drain, c.OnLate, c.Interval}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func TestPlanListProbeVersionCompletion(t *testing.T) {
+	for args, want := range map[string]string{
+		"plan loop: --rx loop: -r 20% -n 2":     "2.976190 Mpps",
+		"plan loop: -o json -n 1":               `"schema": "bluering.pktgen.plan/1"`,
+		"list":                                  "loop:",
+		"list --json":                           `"uri":"loop:"`,
+		"probe loop:":                           "backend loop (not a wire)",
+		"probe loop: --json":                    `"is_wire":false`,
+		"--version":                             "pktgen version ",
+		"completion bash":                       "pktgen",
+		"tx --help":                             "--strict-rate",
+		"plan loop: -s imix --flows 1k -q 3":    "flows: 1,000, queues: 3",
+		"plan loop: --dst 2001:2::7 -s 82":      "IPv6/UDP",
+		"plan loop: --src 10.0.0.0/24:rand":     "varies: src 10.0.0.0/24:rand, 256 values, by packet",
+		"plan loop: --proto tcp -s 74":          "TCP {",
+		"plan loop: --vlan 7 -s 66":             "VLANIdentifier=7",
+		"plan loop: --no-tag --proto tcp":       "IPv4/TCP",
+		"plan loop: -r 3pps -n 4":               "0 333333333 666666666 1000000000",
+		"plan loop: --dst 8.8.8.8 --yes-public": "8.8.8.8",
+	} {
+		w := newWorld()
+		if code := w.execute(strings.Fields(args)); code != 0 {
+			t.Errorf("%s: exit code %d: %s", args, code, w.err.String())
+		}
+		if !strings.Contains(w.out.String(), want) {
+			t.Errorf("%s: no %q in\n%s", args, want, w.out.String())
+		}
+		if w.ran {
+			t.Errorf("%s sent something", args)
+		}
+	}
+}
