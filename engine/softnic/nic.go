@@ -267,6 +267,7 @@ func (n *NIC) Close() error {
 		return nil
 	}
 	n.closed.Store(true)
+	n.drainWire()
 	errs := []error{n.wire.Close()}
 	for _, q := range n.active {
 		errs = append(errs, q.mem.Close())
@@ -279,6 +280,17 @@ func (n *NIC) Close() error {
 	n.active, n.dirty = nil, nil
 	n.bell.close()
 	return errors.Join(errs...)
+}
+
+// drainWire gives the medium a last chance, of a second, to take frames whose sends have completed.
+func (n *NIC) drainWire() {
+	const rounds, each = 200, 5 * time.Millisecond
+	for i := 0; i < rounds && n.wire.Pending() > 0 && n.wire.Err() == nil; i++ {
+		n.flushWire()
+		if n.wire.Pending() > 0 && n.bell.wait(n.wire.FD(), true, each) != nil {
+			return
+		}
+	}
 }
 
 // runner is the goroutine of goroutine mode.
