@@ -7,27 +7,24 @@ import (
 
 // contest is one benchmark: ours against a baseline, in turns.
 type contest struct {
-	packets  int    // in one chunk
-	ours     func() // the timed part
-	baseline func() // the timed part; nil: there is none
-	between  func() // untimed, after each chunk of ours; nil: nothing
+	packets         int    // in one chunk
+	ours            func() // timed
+	between         func() // untimed, after each chunk of ours; nil: nothing
+	baseline        func() // timed; nil: there is none
+	betweenBaseline func() // untimed, after each chunk of the baseline; nil: nothing
 }
 
 // run reports ns/pkt of both and their ratio. One iteration of the benchmark is one chunk of each.
 func (c contest) run(b *testing.B) {
 	b.Helper()
-	c.turn(c.ours) // warm: pages touched, branches learned
-	if c.baseline != nil {
-		c.baseline()
-	}
+	turn(c.ours, c.between) // warm: pages touched, branches learned
+	turn(c.baseline, c.betweenBaseline)
 	var ours, baseline time.Duration
 	b.ReportAllocs()
 	b.ResetTimer()
 	for b.Loop() {
-		ours += c.turn(c.ours)
-		if c.baseline != nil {
-			baseline += timed(c.baseline)
-		}
+		ours += turn(c.ours, c.between)
+		baseline += turn(c.baseline, c.betweenBaseline)
 	}
 	packets := float64(b.N) * float64(c.packets)
 	b.ReportMetric(0, "ns/op") // a chunk is nobody's unit
@@ -38,16 +35,16 @@ func (c contest) run(b *testing.B) {
 	}
 }
 
-func (c contest) turn(f func()) time.Duration {
-	took := timed(f)
-	if c.between != nil {
-		c.between()
+// turn times f, and then runs after.
+func turn(f, after func()) (took time.Duration) {
+	if f == nil {
+		return 0
 	}
-	return took
-}
-
-func timed(f func()) time.Duration {
 	start := time.Now()
 	f()
-	return time.Since(start)
+	took = time.Since(start)
+	if after != nil {
+		after()
+	}
+	return took
 }

@@ -5,7 +5,7 @@ cd "$(dirname "$0")/.."
 mkdir -p bin
 dir=$(mktemp -d bin/readme.XXXXXX) # inside the module: it imports the packages of this tree
 trap 'rm -rf "$dir"' EXIT
-sed -n '/^```go$/,/^```$/p' README.md | sed '/^```/d' >"$dir/main.go"
+awk "/^\`\`\`go\$/ {inside=1; next} /^\`\`\`/ {inside=0} inside" README.md >"$dir/main.go"
 [ -s "$dir/main.go" ] || { echo "readme: README.md has no Go program" >&2; exit 1; }
 [ -z "$(gofmt -l "$dir/main.go")" ] || { gofmt -d "$dir/main.go"; exit 1; }
 go run "./$dir"
