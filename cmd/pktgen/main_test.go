@@ -54,7 +54,11 @@ func newWorld() *world {
 		c.OnPlan(p)
 		c.OnInterval(&traffic.Interval{Schema: traffic.Schema, Record: "interval", ElapsedNS: 1e9})
 		if w.signal != 0 {
-			if err := syscall.Kill(os.Getpid(), w.signal); err != nil {
+			self, err := os.FindProcess(os.Getpid())
+			if err == nil {
+				err = self.Signal(w.signal)
+			}
+			if err != nil {
 				return nil, err
 			}
 			<-ctx.Done()
