@@ -97,19 +97,20 @@ type Field struct {
 
 // field is a Field with its place in the frame.
 type field struct {
-	lo     Value
-	step   uint64
-	n      uint64
-	list   []Value
-	seed   uint64
-	fixed  uint64 // bits around the field that share its bytes
-	off    int
-	width  int // bytes that are written: 1, 2, 4, 6, 8, 16
-	order  Order
-	byFlow bool
-	inIP   bool // in the IPv4 header's checksum
-	inL4   bool // in the TCP or UDP checksum
-	swap   bool // ends at an odd place of the checksummed bytes
+	lo      Value
+	step    uint64
+	n       uint64
+	list    []Value
+	seed    uint64
+	fixed   uint64 // bits around the field that share its bytes
+	off     int
+	width   int // bytes that are written: 1, 2, 4, 6, 8, 16
+	order   Order
+	byFlow  bool
+	inIP    bool     // in the IPv4 header's checksum
+	inL4    bool     // in the TCP or UDP checksum
+	swap    bool     // ends at an odd place of the checksummed bytes
+	byPlace []uint32 // a stream's values by place of the flow, if byFlow and narrow
 }
 
 // number is which of its n values the field has at index i.
@@ -123,6 +124,9 @@ func (f *field) number(i uint64) uint64 {
 		return i
 	case Dec:
 		return f.n - 1 - i%f.n
+	}
+	if i < f.n {
+		return i // saves the division
 	}
 	return i % f.n
 }

@@ -24,6 +24,8 @@ type program struct {
 	ipVaries bool // some field is in the IPv4 header
 	udp      bool // a checksum of 0 is written as 0xffff
 	tag      bool
+
+	firstLength int // offset of the first length field, which varies with the size
 }
 
 // variant is the frame of one size. Varying fields, checksums that are made
@@ -50,6 +52,9 @@ func newProgram(t *Template, tag bool) (*program, error) {
 	}
 	if h.IPVersion == 4 {
 		p.ipCheck = h.L3Off + 10
+	}
+	if p.firstLength = h.L3Off + 2; h.IPVersion == 6 {
+		p.firstLength = h.L3Off + 4
 	}
 	if p.udp = whole && h.L4Proto == proto.ProtoUDP; p.udp {
 		p.l4Check = h.L4Off + 6
@@ -134,6 +139,11 @@ func (p *program) newVariant(t *Template, n int) variant {
 		}
 		pseudo := csum.Sum(v.frame[h.SrcOff:h.SrcOff+2*h.AddrLen], uint32(h.L4Proto)+length)
 		v.l4Sum = uint64(csum.Sum(v.frame[h.L4Off:end], pseudo))
+		c := csum.Finish(uint32(v.l4Sum)) // right as it stands, if nothing varies
+		if c == 0 && p.udp {
+			c = 0xffff
+		}
+		binary.BigEndian.PutUint16(v.frame[p.l4Check:], c)
 	}
 	return v
 }
