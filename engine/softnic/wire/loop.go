@@ -220,9 +220,7 @@ func (e *loopEnd) Flush() error {
 		return err
 	}
 	e.stats.TxFrames += last - first
-	for k := first; k != last; k++ {
-		e.stats.TxBytes += e.tx.at(k).length()
-	}
+	e.stats.TxBytes += e.tx.takeBytes()
 	if !e.peer.open.Load() {
 		e.stats.NoPeer += last - first
 		e.tx.truncate(first)

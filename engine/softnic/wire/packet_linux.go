@@ -150,10 +150,9 @@ func (w *packet) open(ifname string, o PacketOptions) error {
 	if o.SendOnly {
 		protocol = 0
 	}
-	addr := unix.SockaddrLinklayer{Protocol: protocol<<8 | protocol>>8, Ifindex: w.info.IfIndex}
-	if nativeBig {
-		addr.Protocol = protocol
-	}
+	var inOrder [2]byte // of the network
+	binary.BigEndian.PutUint16(inOrder[:], protocol)
+	addr := unix.SockaddrLinklayer{Protocol: binary.NativeEndian.Uint16(inOrder[:]), Ifindex: w.info.IfIndex}
 	if err := unix.Bind(fd, &addr); err != nil {
 		return fmt.Errorf("bind: %w", err)
 	}

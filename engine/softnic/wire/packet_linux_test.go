@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"os"
 	"runtime"
 	"strings"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/bluering/bluering/internal/nstest"
@@ -181,6 +183,26 @@ func TestPacketNobodyReads(t *testing.T) {
 	})
 }
 
+// TestPacketRetriesWhatTheKernelRefuses sends through a slow queue with little room: the kernel answers ENOBUFS
+// again and again, and in the end exactly all frames have left.
+func TestPacketRetriesWhatTheKernelRefuses(t *testing.T) {
+	const count = 5003
+	a, _, _ := nstest.Veth(t)
+	nstest.Run(t, "", "tc", "qdisc", "add", "dev", a, "root", "tbf", "rate", "10mbit", "burst", "4kb", "limit", "8kb")
+	w := openPacket(t, a, PacketOptions{Send: SendMMsgQDsc})
+	before := nstest.Count(t, "", a)
+	sendAll(t, w, count, func(uint64) int { return 60 }, experimental, func() {})
+	for deadline := time.Now().Add(20 * time.Second); nstest.Count(t, "", a).Sub(before).TxFrames < count; {
+		if time.Now().After(deadline) {
+			t.Fatalf("%+v left, %+v", nstest.Count(t, "", a).Sub(before), statsOf(w))
+		}
+	}
+	k, s := nstest.Count(t, "", a).Sub(before), statsOf(w)
+	if k.TxFrames != count || s.TxFrames != count || s.TxRetries == 0 || s.TxErrors != 0 {
+		t.Errorf("kernel %+v, ours %+v", k, s)
+	}
+}
+
 // TestPacketVLAN judges by gopacket what comes out of the ring with its tag put back.
 func TestPacketVLAN(t *testing.T) {
 	eachMethod(t, func(t *testing.T, m SendMethod) {
@@ -274,6 +296,107 @@ func TestPacketLengthLimits(t *testing.T) {
 			t.Errorf("kernel %+v, ours %+v, %v", k, s, tx.Err())
 		}
 	})
+}
+
+// TestPacketBytesByAPlainSocket has recvfrom judge what each way of sending puts on the medium, and sendto feed
+// the receive ring.
+func TestPacketBytesByAPlainSocket(t *testing.T) {
+	eachMethod(t, func(t *testing.T, m SendMethod) {
+		a, b, ns := nstest.Veth(t)
+		w := openPacket(t, a, PacketOptions{Send: m})
+		plain := plainSocket(t, ns, b)
+		want, got := make([]byte, 1514), make([]byte, 2048)
+		for k := range uint64(300) {
+			frame := want[:MinFrame+k*37%1455]
+			experimental(frame, k)
+			sendAll(t, w, 1, func(uint64) int { return len(frame) }, func(b []byte, _ uint64) { copy(b, frame) }, func() {})
+			n, _, err := unix.Recvfrom(plain, got, 0)
+			if err != nil || !bytes.Equal(got[:n], frame) {
+				t.Fatalf("frame %d: %v\n got %x\nwant %x", k, err, got[:n], frame)
+			}
+			if _, err := unix.Write(plain, frame); err != nil {
+				t.Fatal(err)
+			}
+			r := &receiver{t: t, w: w, check: func(f *Frame, _ uint64) error {
+				if !bytes.Equal(f.Data, frame) {
+					return fmt.Errorf("frame %d back:\n got %x\nwant %x", k, f.Data, frame)
+				}
+				return nil
+			}}
+			r.until(1)
+		}
+	})
+}
+
+// plainSocket is a packet socket without a ring, which gives up after 20 s.
+func plainSocket(t *testing.T, ns, name string) (fd int) {
+	t.Helper()
+	nstest.Link(t, ns, name, func(_ *netlink.Handle, l netlink.Link) (err error) {
+		proto := binary.NativeEndian.Uint16([]byte{0, unix.ETH_P_ALL}) // in network order
+		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
+			return err
+		}
+		return errors.Join(
+			unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1),
+			unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 20}),
+			unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: proto, Ifindex: l.Attrs().Index}),
+		)
+	})
+	t.Cleanup(func() { unix.Close(fd) })
+	return fd
+}
+
+func TestPacketTruncatedFramesAreMarked(t *testing.T) {
+	a, b, ns := nstest.Veth(t)
+	tx, rx := openPacket(t, a, PacketOptions{}), openPacket(t, b, PacketOptions{NetNS: ns, RingSlot: 256})
+	lengths := []int{60, 1000, 128}
+	r := &receiver{t: t, w: rx, check: func(f *Frame, seq uint64) error {
+		want := make([]byte, lengths[seq])
+		experimental(want, seq)
+		cut := len(want) > 128
+		if (f.Flags&FlagTruncated != 0) != cut || !bytes.Equal(f.Data, want[:min(128, len(want))]) {
+			return fmt.Errorf("frame %d: flags %x, %x", seq, f.Flags, f.Data)
+		}
+		return nil
+	}}
+	sendAll(t, tx, 3, func(k uint64) int { return lengths[k] }, experimental, r.take)
+	r.until(3)
+	if s := statsOf(rx); s.RxTruncated != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestPacketChecksumLeftToHardware: a veth delivers a datagram of the host with an unfinished checksum. With the
+// sender's offload off it is finished.
+func TestPacketChecksumLeftToHardware(t *testing.T) {
+	a, b, ns := nstest.Veth(t)
+	nstest.Run(t, "", "ip", "addr", "add", "198.18.0.1/24", "dev", a)
+	nstest.Run(t, "", "ip", "neigh", "add", "198.18.0.2", "lladdr", "02:00:00:00:00:02", "dev", a)
+	rx := openPacket(t, b, PacketOptions{NetNS: ns})
+	tx := openPacket(t, a, PacketOptions{})
+	if got := tx.Info().Addr4.String(); got != "198.18.0.1" {
+		t.Errorf("address %s", got)
+	}
+	c, err := net.Dial("udp", "198.18.0.2:9")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for _, offload := range []bool{true, false} {
+		if !offload {
+			nstest.NoOffload(t, "", a)
+		}
+		if _, err := c.Write([]byte("hello")); err != nil {
+			t.Fatal(err)
+		}
+		r := &receiver{t: t, w: rx, check: func(f *Frame, _ uint64) error {
+			if (f.Flags&FlagCsumNotReady != 0) != offload {
+				return fmt.Errorf("offload %v: flags %x, %x", offload, f.Flags, f.Data)
+			}
+			return nil
+		}}
+		r.until(1)
+	}
 }
 
 // await calls Err until it is set: the kernel reports a lost carrier by a worker of its own.

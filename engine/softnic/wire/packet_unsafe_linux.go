@@ -7,12 +7,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nativeBig is whether this machine is big-endian.
-var nativeBig = func() bool {
-	one := uint16(1)
-	return *(*byte)(unsafe.Pointer(&one)) == 0
-}()
-
 // loadStatus reads tp_status of a slot. The slot is at least 4 bytes long and 16-byte aligned: the kernel's
 // TPACKET_ALIGNMENT, which setUp keeps by making slots powers of two.
 func loadStatus(slot []byte) uint32 {
@@ -49,12 +43,6 @@ func newBatch(mem []byte, slots, stride int) mmsgBatch {
 
 func (b *mmsgBatch) setLen(slot uint64, n int) { b.iovs[slot].SetLen(n) }
 func (b *mmsgBatch) len(slot uint64) int       { return int(b.iovs[slot].Len) }
-func errno(e unix.Errno) error {
-	if e == 0 {
-		return nil
-	}
-	return e
-}
 
 // send sends count messages from first on and returns how many the kernel took; the error is that of the
 // first it did not. The pointers in the messages are Go pointers to memory that the batch keeps reachable and
@@ -101,4 +89,12 @@ func ethtoolSpeed(fd int, ifname string) uint64 {
 		return 0
 	}
 	return uint64(mbps) * 1e6
+}
+
+// errno is a system call's error; none is nil.
+func errno(e unix.Errno) error {
+	if e == 0 {
+		return nil
+	}
+	return e
 }

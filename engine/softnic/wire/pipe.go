@@ -55,32 +55,37 @@ func newPipe(capacity, maxFrame int) *pipe {
 
 // pipeTx is the producer's half.
 type pipeTx struct {
-	p        *pipe
-	tail     uint64 // committed
-	end      uint64 // units used up to tail
-	pub      uint64 // published
-	head     uint64 // last seen
-	headEnd  uint64 // units free up to head
-	reserved int
-	longest  uint64 // frame
+	p       *pipe
+	tail    uint64 // committed
+	end     uint64 // units used up to tail
+	pub     uint64 // published
+	head    uint64 // last seen
+	headEnd uint64 // units free up to head
+	longest uint64 // frame
+
+	reserved      int
+	reservedBytes uint64
+	bytes         uint64 // committed and not taken by takeBytes
 }
 
 // reserve hands out room for the frames in order.
 func (t *pipeTx) reserve(lens []int32, bufs [][]byte) int {
-	p := t.p
-	mask := p.units - 1
-	end, limit := t.end, t.headEnd+p.units
+	data, desc, units := t.p.data, t.p.desc, t.p.units
+	mask := units - 1
+	end, limit, tail, span := t.end, t.headEnd+units, t.tail, t.longest-headerBytes
+	bufs = bufs[:len(lens)]
+	bytes := uint64(0)
 	fresh := false
 	n := 0
 	for n < len(lens) {
 		length := uint64(uint32(lens[n]))
-		if length-headerBytes > t.longest-headerBytes { // none is empty: each takes a unit, so descriptors cannot run out
+		if length-headerBytes > span { // none is empty: each takes a unit, so descriptors cannot run out
 			break
 		}
 		u := unitsOf(length)
 		start := end
-		if at := start & mask; at+u > p.units {
-			start += p.units - at
+		if at := start & mask; at+u > units {
+			start += units - at
 		}
 		if start+u > limit {
 			if fresh {
@@ -88,18 +93,19 @@ func (t *pipeTx) reserve(lens []int32, bufs [][]byte) int {
 			}
 			fresh = true
 			t.refresh()
-			limit = t.headEnd + p.units
+			limit = t.headEnd + units
 			continue
 		}
 		end = start + u
-		d := &p.desc[(t.tail+uint64(n))&mask]
+		d := &desc[(tail+uint64(n))&mask]
 		d.place = end<<16 | length
 		d.at = 0
 		off := (start & mask) << unitShift
-		bufs[n] = p.data[off : off+length : off+u<<unitShift]
+		bufs[n] = data[off : off+length : off+u<<unitShift]
+		bytes += length
 		n++
 	}
-	t.reserved = n
+	t.reserved, t.reservedBytes = n, bytes
 	return n
 }
 
@@ -115,9 +121,23 @@ func (t *pipeTx) commit(n int) {
 	if n == 0 {
 		return
 	}
+	if n == t.reserved {
+		t.bytes += t.reservedBytes
+	} else {
+		for i := range uint64(n) {
+			t.bytes += t.at(t.tail + i).length()
+		}
+	}
 	t.tail += uint64(n)
-	t.end = t.p.desc[(t.tail-1)&(t.p.units-1)].end()
+	t.end = t.at(t.tail - 1).end()
 	t.reserved = 0
+}
+
+// takeBytes returns the bytes of the frames committed since it was last asked.
+func (t *pipeTx) takeBytes() uint64 {
+	b := t.bytes
+	t.bytes = 0
+	return b
 }
 
 // at returns the descriptor of a committed frame.
@@ -162,14 +182,13 @@ type pipeRx struct {
 
 // next fills frames with what has arrived at the time now.
 func (r *pipeRx) next(frames []Frame, now int64) int {
-	p := r.p
 	if r.tail-r.head < uint64(len(frames)) {
-		r.tail = p.tail.Load() // partner: pipeTx.publish
+		r.tail = r.p.tail.Load() // partner: pipeTx.publish
 	}
-	mask := p.units - 1
-	n := min(len(frames), int(r.tail-r.head))
+	data, desc, mask, head := r.p.data, r.p.desc, r.p.units-1, r.head
+	n := min(len(frames), int(r.tail-head))
 	for i := range frames[:n] {
-		d := &p.desc[(r.head+uint64(i))&mask]
+		d := &desc[(head+uint64(i))&mask]
 		if d.at > now {
 			return i
 		}
@@ -177,7 +196,7 @@ func (r *pipeRx) next(frames []Frame, now int64) int {
 		u := unitsOf(length)
 		off := ((d.end() - u) & mask) << unitShift
 		f := &frames[i]
-		f.Data = p.data[off : off+length : off+u<<unitShift]
+		f.Data = data[off : off+length : off+u<<unitShift]
 		f.TimeNS = d.at
 		f.Flags = 0
 	}
