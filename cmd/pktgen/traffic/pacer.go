@@ -15,9 +15,9 @@ func stampOf(ns int64) uint32 { return uint32(uint64(ns) / proto.TickNS) }
 // rest of its schedule slips.
 const maxCatchUp = 64
 
-// txQueue is one send queue. Send takes up to n frames, times[i] being the
-// i-th one's scheduled time for its tag, and returns how many it took: fewer
-// mean that the queue is full now.
+// txQueue is one send queue. Send takes up to n frames and returns how many it
+// took: fewer mean that the queue is full now. times are the scheduled times
+// for their tags, one each or one for all.
 type txQueue interface {
 	Send(n int, times []uint32) (int, error)
 }
@@ -269,7 +269,7 @@ func (p *pacer) share(q int, k uint64) uint64 {
 
 // roundMax offers every queue a burst, all with the one reading now as time.
 func (p *pacer) roundMax(now int64) (int, error) {
-	stamp := stampOf(now - p.epoch)
+	p.times[0] = stampOf(now - p.epoch)
 	before := p.sent
 	for q := range p.queues {
 		s := &p.queues[q]
@@ -277,10 +277,7 @@ func (p *pacer) roundMax(now int64) (int, error) {
 		if n == 0 {
 			continue
 		}
-		for i := range n {
-			p.times[i] = stamp
-		}
-		took, err := s.tx.Send(n, p.times[:n])
+		took, err := s.tx.Send(n, p.times[:1])
 		p.depart(s, took, now)
 		if err != nil {
 			return int(p.sent - before), err

@@ -31,7 +31,7 @@ type session struct {
 
 	recvStalls  stallLedger
 	interrupted bool
-	endedAt     int64 // reading at which the last frame had been sent
+	endedAt     int64 // reading at which the sender ended; 0: not yet
 }
 
 // sharedCounts goes from the sender's goroutine to the receiver's. ended is
@@ -42,10 +42,11 @@ type sharedCounts struct {
 	ended             atomic.Bool
 }
 
-// sendStep runs one round and publishes.
+// sendStep runs one round and publishes. When nothing is left to send it waits
+// for the device to let go of the last frame: there the drain begins.
 func (x *session) sendStep(now int64) int {
 	s := x.send
-	if s == nil || s.ended {
+	if s == nil || x.shared.ended.Load() {
 		return 0
 	}
 	n := s.step(now, x.stop.Load())
@@ -54,9 +55,13 @@ func (x *session) sendStep(now int64) int {
 		x.shared.bytes.Store(s.port.SentBytes())
 		x.shared.late.Store(s.pacer.late)
 	}
-	if s.ended {
-		x.interrupted = s.cut
-		x.endedAt = now
+	if !s.ended {
+		return n
+	}
+	if x.endedAt == 0 {
+		x.interrupted, x.endedAt = s.cut, now
+	}
+	if s.err != nil || s.port.Pending() == 0 || now-x.endedAt >= x.drainNS {
 		x.shared.endedAt.Store(now)
 		x.shared.ended.Store(true)
 	}
@@ -90,7 +95,9 @@ func (x *session) receiveDone(now int64, empty bool) bool {
 	if !x.shared.ended.Load() {
 		return false
 	}
-	return empty && x.arrived() || now-x.shared.endedAt.Load() >= x.drainNS
+	const hardNS = 1e9 // a network that never falls silent
+	waited := now - x.shared.endedAt.Load()
+	return empty && (x.arrived() || waited >= x.drainNS) || waited >= x.drainNS+hardNS
 }
 
 // aloneDone is receiveDone for a receiver whose sender is elsewhere: it ends by
@@ -130,32 +137,27 @@ func (x *session) runInline() {
 
 func (x *session) allDone(now int64, empty bool) bool {
 	if x.recv == nil {
-		return x.sendDone(now)
+		return x.shared.ended.Load()
 	}
-	return x.receiveDone(now, empty) && (x.send == nil || x.send.ended)
+	return x.receiveDone(now, empty)
 }
 
-// sendDone reports that the device has sent everything, or that the drain is
-// over.
-func (x *session) sendDone(now int64) bool {
-	s := x.send
-	return s.ended && (s.err != nil || s.port.Pending() == 0 || now-x.endedAt >= x.drainNS)
-}
-
-// pass lets time go by until the next frame is due.
+// pass lets time go by until the next frame is due. The device gets to work on
+// the way: completions, and frames the wire would not take.
 func (x *session) pass(idle *idler, now int64) {
-	if x.send != nil && !x.send.ended {
-		x.send.port.Pending() // completions, and frames the wire would not take
-		quiet := x.send.pacer.sent == x.send.pacer.released && x.arrived()
-		if idle.until(now, x.send.pacer.nextDue(), quiet) {
-			x.send.stalls.rest()
-		}
+	if x.send == nil {
+		idle.until(now, now+1000, false)
 		return
 	}
-	if x.send != nil {
-		x.send.port.Pending()
+	x.send.port.Pending()
+	if x.send.ended {
+		idle.until(now, now+1000, false)
+		return
 	}
-	idle.until(now, now+1000, false)
+	p := x.send.pacer
+	if idle.until(now, p.nextDue(), p.sent == p.released && x.arrived()) {
+		x.send.stalls.rest()
+	}
 }
 
 // runApart is the session in two goroutines; the sender's is the caller's.
@@ -163,17 +165,14 @@ func (x *session) runApart() {
 	var wg sync.WaitGroup
 	wg.Go(x.receiveLoop)
 	idle := newIdler(x.clk)
-	for now := x.clk.Now(); !x.sendDone(now); now = x.clk.Now() {
+	for !x.shared.ended.Load() {
+		now := x.clk.Now()
 		if x.sendStep(now) > 0 {
-			continue
-		}
-		if x.send.ended {
-			idle.until(now, now+1000, false)
 			continue
 		}
 		x.send.port.Pending()
 		p := x.send.pacer
-		if idle.until(now, p.nextDue(), p.sent == p.released) {
+		if idle.until(now, p.nextDue(), !x.send.ended && p.sent == p.released) {
 			x.send.stalls.rest()
 		}
 	}

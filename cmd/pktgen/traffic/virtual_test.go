@@ -22,9 +22,9 @@ func (q *slotQueue) Send(n int, times []uint32) (int, error) {
 	if q.room != nil {
 		n = min(n, q.room())
 	}
-	for _, stamp := range times[:n] {
+	for i := range n {
 		q.departed = append(q.departed, q.clk.Now())
-		q.stamps = append(q.stamps, stamp)
+		q.stamps = append(q.stamps, times[min(i, len(times)-1)])
 	}
 	if n > 0 {
 		q.bursts = append(q.bursts, n)

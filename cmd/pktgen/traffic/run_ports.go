@@ -1,0 +1,356 @@
+package traffic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/bits"
+	"net"
+	"strings"
+
+	"github.com/bluering/bluering/engine"
+	"github.com/bluering/bluering/engine/device"
+	"github.com/bluering/bluering/internal/clock"
+	"github.com/bluering/bluering/internal/csum"
+	"github.com/bluering/bluering/internal/proto"
+	"github.com/bluering/bluering/raw"
+)
+
+// Run carries out c: it opens the ports, sends, receives, drains and reports.
+//
+// A nil report comes with an error that was known before the first frame,
+// mostly a *UsageError. Otherwise the report is complete, whatever the error
+// says: a port that failed under way, ErrInconclusive. Cancelling ctx ends the
+// sending, drains and reports; it is no error, the report's outcome says
+// "interrupted".
+func Run(ctx context.Context, c Config) (*Report, error) {
+	clk := clock.System()
+	ports, err := openPorts(&c, clk)
+	if err != nil {
+		return nil, err
+	}
+	defer ports.Close() // nothing is lost by an error here: the report is made
+	plan, err := NewPlan(c, ports.txFacts, ports.rxFacts)
+	if err != nil {
+		return nil, err
+	}
+	token, err := plan.token(clk.Now())
+	if err != nil {
+		return nil, err
+	}
+	if err := ports.prepare(plan, token); err != nil {
+		return nil, err
+	}
+	if c.OnPlan != nil {
+		c.OnPlan(plan)
+	}
+	return execute(ctx, plan, token, ports.runPorts, clk)
+}
+
+// openedPorts are the devices of a run. They are opened before the plan, which
+// needs their facts; their queues are made by prepare, which needs the plan.
+type openedPorts struct {
+	runPorts
+	clk              clock.Clock
+	txDev, rxDev     *engine.Device // nil: no such port
+	tx, rx           *raw.Port
+	txFacts, rxFacts *PortFacts
+}
+
+func openPorts(c *Config, clk clock.Clock) (*openedPorts, error) {
+	o := &openedPorts{clk: clk}
+	if c.TX == "" && c.RX == "" {
+		return nil, usage("port", "", "no port is named; `pktgen list` shows what there is")
+	}
+	var err error
+	if c.TX != "" {
+		if o.txDev, o.txFacts, err = openDevice(c.TX, c.TX, clk); err != nil {
+			return nil, err
+		}
+	}
+	if c.RX != "" {
+		if o.rxDev, o.rxFacts, err = openDevice(c.RX, withRing(c), clk); err != nil {
+			o.Close() // the first error says what happened
+			return nil, err
+		}
+	}
+	return o, nil
+}
+
+func openDevice(uri, full string, clk clock.Clock) (*engine.Device, *PortFacts, error) {
+	dev, err := device.Open(full, device.Options{Clock: clk})
+	if err != nil {
+		return nil, nil, openError(uri, err)
+	}
+	c := dev.Caps()
+	f := &PortFacts{
+		Port:   Port{URI: uri, Name: c.Name, Kind: c.Kind, IsWire: c.IsWire, SpeedBPS: c.SpeedBPS, MaxFrame: c.MaxFrame},
+		HWAddr: c.MAC, Addr4: c.Addr4, Addr6: c.Addr6, IfIndex: c.IfIndex, NetNS: c.NetNS,
+	}
+	if c.MAC != [6]byte{} {
+		f.MAC = net.HardwareAddr(c.MAC[:]).String()
+	}
+	return dev, f, nil
+}
+
+// Bounds of the receive ring that withRing asks for.
+const (
+	ringLeastBytes = 8 << 20
+	ringMostBytes  = 1 << 30
+	ringMaxBytes   = 64 << 20 // at a rate that is not known beforehand
+	slotOverhead   = 192      // a slot's header and its alignment
+	slotLeast      = 256
+)
+
+// withRing is the receive port's device string with a ring that holds a second
+// of the offered rate, unless its own parameters say otherwise: what the ring
+// drops makes a run inconclusive.
+func withRing(c *Config) string {
+	if !strings.HasPrefix(c.RX, "packet:") || strings.Contains(c.RX, "ring=") || strings.Contains(c.RX, "slot=") {
+		return c.RX
+	}
+	sizes := c.Size.Distinct()
+	slot := 1 << bits.Len(uint(max(sizes[len(sizes)-1]+slotOverhead, slotLeast)-1))
+	bytes := ringMaxBytes
+	if rate, err := c.Rate.PPS(c.Size.Mean(), 0); err == nil && rate.Num > 0 {
+		bytes = int(min(max(rate.PPS()*float64(slot), ringLeastBytes), ringMostBytes))
+	}
+	sep := "?"
+	if strings.Contains(c.RX, "?") {
+		sep = "&"
+	}
+	return fmt.Sprintf("%s%sring=%d&slot=%d", c.RX, sep, bytes, slot)
+}
+
+// prepare makes the queues and lays the streams over them.
+func (o *openedPorts) prepare(p *Plan, t Token) error {
+	if o.txDev != nil {
+		if err := o.prepareSend(p, t); err != nil {
+			return err
+		}
+	}
+	if o.rxDev == nil {
+		o.drops = o.countDrops
+		return nil
+	}
+	port, err := raw.NewPort(o.rxDev, raw.PortConfig{TxQueues: -1})
+	if err != nil {
+		return fmt.Errorf("pktgen: %s: %w", p.Config.RX, err)
+	}
+	o.rx = port
+	o.in = &rawIn{q: port.Rx(0), dev: o.rxDev}
+	o.apart = o.rxDev.Caps().IsWire
+	o.drops = o.countDrops
+	return nil
+}
+
+func (o *openedPorts) prepareSend(p *Plan, t Token) error {
+	c := raw.PortConfig{TxQueues: p.Queues, RxQueues: -1}
+	if p.Config.Hello {
+		c.TxQueues++
+	}
+	port, err := raw.NewPort(o.txDev, c)
+	if err != nil {
+		return fmt.Errorf("pktgen: %s: %w", p.Config.TX, err)
+	}
+	o.tx = port
+	tmpl, err := p.template()
+	if err != nil {
+		return err
+	}
+	out := &rawOut{dev: o.txDev, plan: p, clk: o.clk, helloKey: proto.NewTagKey(t.RunID ^ helloKeyMix)}
+	for q := range p.Queues {
+		s, err := port.Tx(q).NewStream(tmpl, raw.StreamConfig{
+			Tag: p.Tagged, Key: proto.NewTagKey(t.RunID),
+			FlowFirst: uint32(q), FlowStep: uint32(p.Queues), Flows: uint32(p.PerFlow(q)),
+			First: uint64(q), Step: uint32(p.Queues),
+		})
+		if err != nil {
+			return fmt.Errorf("pktgen: %s: queue %d: %w", p.Config.TX, q, err)
+		}
+		out.txs = append(out.txs, port.Tx(q))
+		out.streams = append(out.streams, s)
+		out.queues = append(out.queues, s)
+	}
+	if p.Config.Hello {
+		out.hello = port.Tx(p.Queues)
+		out.txs = append(out.txs, out.hello)
+	}
+	o.out = out
+	return nil
+}
+
+// countDrops adds both devices' drops by reason, and returns those that the
+// receive side of this machine is to blame for.
+func (o *openedPorts) countDrops(drops map[string]uint64) (ring uint64) {
+	for _, dev := range []*engine.Device{o.txDev, o.rxDev} {
+		c := dev.Counters()
+		for reason, n := range c.Drops {
+			if n > 0 {
+				drops[engine.DropReason(reason).String()] += n
+			}
+		}
+		if dev == nil || dev != o.rxDev {
+			continue
+		}
+		ring = c.Drops[engine.DropNoWQE]
+		if !dev.Caps().Loop { // there, the wire's drops are the network's
+			ring += c.Drops[engine.DropWire]
+		}
+	}
+	return ring
+}
+
+// Close closes what is open.
+func (o *openedPorts) Close() error {
+	var errs []error
+	for _, p := range []*raw.Port{o.tx, o.rx} {
+		if p != nil {
+			errs = append(errs, p.Close())
+		}
+	}
+	return errors.Join(append(errs, o.txDev.Close(), o.rxDev.Close())...)
+}
+
+// Probe opens a port, tells what it is, and closes it again.
+func Probe(uri string) (*PortFacts, error) {
+	dev, facts, err := openDevice(uri, uri, clock.System())
+	if err != nil {
+		return nil, err
+	}
+	return facts, dev.Close()
+}
+
+// rawOut is a raw port as a sender sees it.
+type rawOut struct {
+	dev      *engine.Device
+	plan     *Plan
+	clk      clock.Clock
+	txs      []*raw.TxQueue
+	streams  []*raw.Stream
+	queues   []txQueue
+	hello    *raw.TxQueue // nil: no hellos
+	helloKey proto.TagKey
+	hellos   uint64
+}
+
+func (o *rawOut) Queues() []txQueue { return o.queues }
+
+func (o *rawOut) SentBytes() (n uint64) {
+	for _, s := range o.streams {
+		n += s.Bytes() + fcsBytes*s.Sent()
+	}
+	return n
+}
+
+func (o *rawOut) Failed() (n uint64) {
+	for _, q := range o.txs {
+		n += q.Counts().Errors
+	}
+	return n
+}
+
+func (o *rawOut) Pending() (n int) {
+	for _, q := range o.txs {
+		q.Reclaim()
+		n += q.Outstanding()
+	}
+	return n
+}
+
+func (o *rawOut) Err() error {
+	for _, q := range o.txs {
+		if err := q.Err(); err != nil {
+			return err
+		}
+	}
+	return o.dev.Err()
+}
+
+// helloWaitNS bounds how long a hello may take to leave.
+const helloWaitNS = 100_000_000
+
+// Hello sends a marked frame on its own queue and waits until it has left, so
+// that it is before or behind all frames of the run.
+func (o *rawOut) Hello(kind uint32, total uint64) error {
+	f := o.plan.Frames[0]
+	if f.TagOff < 0 {
+		return nil // no tags, no marks
+	}
+	frame := append([]byte(nil), f.Bytes...)
+	o.helloKey.Put(frame[f.TagOff:], kind, total, 0)
+	tmpl, err := raw.NewTemplateBytes(frame)
+	if err != nil {
+		return fmt.Errorf("pktgen: hello: %w", err)
+	}
+	var buf [1][]byte
+	for end := o.clk.Now() + helloWaitNS; o.hello.Reserve(buf[:]) == 0; {
+		if o.clk.Now() > end {
+			return errors.New("pktgen: hello: the send queue is full")
+		}
+	}
+	n := tmpl.Write(buf[0], 0, 0)
+	if _, err := o.hello.Commit([]int{n}); err != nil {
+		return fmt.Errorf("pktgen: hello: %w", err)
+	}
+	if err := o.hello.Flush(); err != nil {
+		return fmt.Errorf("pktgen: hello: %w", err)
+	}
+	for end := o.clk.Now() + helloWaitNS; o.hello.Outstanding() > 0 && o.clk.Now() < end; {
+		o.hello.Reclaim()
+	}
+	return o.Err()
+}
+
+// rawIn is a raw receive queue as a receiver sees it.
+type rawIn struct {
+	q      *raw.RxQueue
+	dev    *engine.Device
+	frames [receiveBurst]raw.RxFrame
+	head   proto.Headers
+}
+
+// Poll reads the headers of what has come. A checksum that the device vouches
+// for is not computed again.
+func (r *rawIn) Poll(frames []arrival) (int, error) {
+	n := r.q.Poll(r.frames[:min(len(frames), receiveBurst)])
+	if n == 0 {
+		if err := r.q.Err(); err != nil {
+			return 0, err
+		}
+		return 0, r.dev.Err()
+	}
+	h := &r.head
+	for i := range r.frames[:n] {
+		in, a := &r.frames[i], &frames[i]
+		a.Data, a.TimeNS, a.TagEnd, a.Corrupt, a.Fragment = in.Data, in.TimeNS, 0, false, false
+		if !proto.Parse(in.Data, h) || h.IPVersion == 0 {
+			continue
+		}
+		a.Fragment = h.Fragment
+		if in.Flags&engine.WCCsumOK == 0 && !a.Fragment {
+			a.Corrupt = isCorrupt(in.Data, h)
+		}
+		if h.Status == proto.OK && !a.Fragment {
+			a.TagEnd = h.PayloadEnd
+		}
+	}
+	return n, nil
+}
+
+// isCorrupt verifies the checksums there are.
+func isCorrupt(frame []byte, h *proto.Headers) bool {
+	if h.IPVersion == 4 {
+		end := h.L3Off + int(frame[h.L3Off]&15)*4
+		if end > len(frame) || !csum.VerifyIPv4(frame[h.L3Off:end]) {
+			return true
+		}
+	}
+	return h.Status == proto.OK && !h.Routed && !csum.VerifyL4(frame, h.L3Off, h.L4Off, h.PayloadEnd, h.L4Proto)
+}
+
+// Release gives the n oldest frames back.
+func (r *rawIn) Release(n int) error {
+	r.q.Release(n)
+	return nil
+}
