@@ -65,7 +65,7 @@ type loopEnd struct {
 	paced   bool   // ... and may lie in the future
 	refused error  // by Reserve, for the next Flush
 	stats   Stats
-	closed  bool
+	closed  atomic.Bool
 }
 
 // OpenLoop opens the lower free port of the process's switch of that name; the first open makes it. A later
@@ -171,7 +171,7 @@ func (sw *loopSwitch) info(port int) Info {
 func (e *loopEnd) Info() Info { return e.info }
 
 func (e *loopEnd) Reserve(lens []int32, bufs [][]byte) int {
-	if e.closed {
+	if e.closed.Load() {
 		return 0
 	}
 	if e.waiting {
@@ -210,7 +210,7 @@ func (e *loopEnd) Commit(n int) {
 func (e *loopEnd) Pending() int { return int(e.tx.tail - e.tx.pub) }
 
 func (e *loopEnd) Flush() error {
-	if e.closed {
+	if e.closed.Load() {
 		return fmt.Errorf("%w: %s", ErrClosed, e.info.Name)
 	}
 	err := e.refused
@@ -282,7 +282,7 @@ func (e *loopEnd) backlog(now int64) uint64 {
 }
 
 func (e *loopEnd) Next(frames []Frame) int {
-	if e.closed {
+	if e.closed.Load() {
 		return 0
 	}
 	if e.waiting {
@@ -296,7 +296,7 @@ func (e *loopEnd) Next(frames []Frame) int {
 }
 
 func (e *loopEnd) Release(n int) {
-	if n == 0 || e.closed {
+	if n == 0 || e.closed.Load() {
 		return
 	}
 	e.stats.RxFrames += uint64(n)
@@ -309,7 +309,7 @@ func (e *loopEnd) Release(n int) {
 // FD arms the end's descriptor. Any change by the peer makes it readable, as does a frame that was on its way
 // when its time comes.
 func (e *loopEnd) FD() int {
-	if e.closed || e.me.alarm.fd < 0 {
+	if e.closed.Load() || e.me.alarm.fd < 0 {
 		return -1
 	}
 	e.waiting = true
@@ -355,7 +355,7 @@ func (e *loopEnd) Stats(s *Stats) {
 }
 
 func (e *loopEnd) Err() error {
-	if e.closed {
+	if e.closed.Load() {
 		return fmt.Errorf("%w: %s", ErrClosed, e.info.Name)
 	}
 	return nil
@@ -371,10 +371,10 @@ func (e *loopEnd) Close() error {
 }
 
 func (e *loopEnd) closeLocked() {
-	if e.closed {
+	if e.closed.Load() {
 		return
 	}
-	e.closed = true
+	e.closed.Store(true)
 	e.me.open.Store(false)
 	e.me.undelivered.Add(uint64(e.rx.drain()))
 	if e.peer.armed.Load() != 0 {

@@ -41,7 +41,7 @@ type packet struct {
 	tx     packetTx
 	clk    clock.Clock
 	health int64 // when the interface was last asked after
-	err    error
+	err    lasting
 	failed error // of one frame, for the next Flush
 	stats  Stats
 }
@@ -358,7 +358,7 @@ func pow2ceil(n int) int {
 func (w *packet) Info() Info { return w.info }
 
 func (w *packet) Reserve(lens []int32, bufs [][]byte) int {
-	if w.err != nil {
+	if w.err.get() != nil {
 		return 0
 	}
 	n := w.tx.reserve(lens, bufs)
@@ -372,7 +372,7 @@ func (w *packet) Reserve(lens []int32, bufs [][]byte) int {
 }
 
 func (w *packet) Commit(n int) {
-	if w.err == nil {
+	if w.err.get() == nil {
 		w.tx.commit(n)
 	}
 }
@@ -387,8 +387,8 @@ func (w *packet) Pending() int {
 // Flush offers the committed frames to the kernel. Those it has no room for stay pending, so that no frame is
 // lost and all counts are exact.
 func (w *packet) Flush() error {
-	if w.err != nil {
-		return w.err
+	if w.err.get() != nil {
+		return w.err.get()
 	}
 	err := w.failed
 	w.failed = nil
@@ -407,8 +407,8 @@ func (w *packet) Flush() error {
 			if frames == 0 {
 				w.look()
 			}
-			if w.err != nil {
-				return w.err
+			if w.err.get() != nil {
+				return w.err.get()
 			}
 			return err
 		case unix.EMSGSIZE:
@@ -417,7 +417,7 @@ func (w *packet) Flush() error {
 			err = fmt.Errorf("%w: %s: one longer than %d must carry an 802.1Q tag", ErrTooLong, w.info.Name, w.info.MTU+headerBytes)
 		default:
 			w.broken(why)
-			return w.err
+			return w.err.get()
 		}
 	}
 	return err
@@ -426,7 +426,7 @@ func (w *packet) Flush() error {
 // look asks after the interface now, if that was not done a moment ago.
 func (w *packet) look() {
 	now := w.clk.Now()
-	if w.err != nil || w.fd < 0 || uint64(now-w.health) < uint64(healthEvery) && w.health != 0 {
+	if w.err.get() != nil || w.fd < 0 || uint64(now-w.health) < uint64(healthEvery) && w.health != 0 {
 		return
 	}
 	w.health = now
@@ -450,7 +450,7 @@ func (w *packet) broken(why error) {
 		}
 		why = fmt.Errorf("%w (%w)", state, why)
 	}
-	w.err = fmt.Errorf("wire: %s%s: %w", w.info.Name, w.where(), why)
+	w.err.set(fmt.Errorf("wire: %s%s: %w", w.info.Name, w.where(), why))
 	for w.tx.pending() > 0 {
 		w.tx.skip()
 		w.stats.TxErrors++
@@ -458,10 +458,10 @@ func (w *packet) broken(why error) {
 }
 
 func (w *packet) Next(frames []Frame) int {
-	if w.rx.mem == nil {
-		return 0
+	n := 0
+	if w.rx.mem != nil {
+		n = w.rx.next(frames)
 	}
-	n := w.rx.next(frames)
 	if n == 0 {
 		w.look()
 		return 0
@@ -500,10 +500,7 @@ func (w *packet) readDrops() {
 	}
 }
 
-func (w *packet) Err() error {
-	w.look()
-	return w.err
-}
+func (w *packet) Err() error { return w.err.get() }
 
 func (w *packet) Close() error {
 	if w.fd < 0 {
@@ -511,7 +508,7 @@ func (w *packet) Close() error {
 	}
 	w.readDrops()
 	w.stats.TxPadded, w.stats.RxTruncated = 0, 0
-	if w.tx != nil && w.err == nil {
+	if w.tx != nil && w.err.get() == nil {
 		w.broken(ErrClosed)
 	}
 	var err error

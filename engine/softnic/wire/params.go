@@ -334,6 +334,13 @@ func ParsePacket(name string, v url.Values) (PacketOptions, error) {
 // ParsePCAP reads the parameters of a pcap: device string.
 func ParsePCAP(path string, v url.Values) (PCAPOptions, error) {
 	p := params{scheme: "pcap:" + path, v: v}
-	o := PCAPOptions{Read: p.boolean("read")}
+	var o PCAPOptions
+	switch s, ok := p.get("mode"); {
+	case !ok || s == "write":
+	case s == "read":
+		o.Read = true
+	default:
+		p.fail("mode", s, "must be write or read")
+	}
 	return o, p.finish()
 }

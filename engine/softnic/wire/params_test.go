@@ -49,7 +49,7 @@ func TestParseRefuses(t *testing.T) {
 		{loop, "ip4=1.1.1.1,2.2.2.2,3.3.3.3", "3.3.3.3"}, {loop, "loss=0&loss=1", "once"}, {loop, "los=1", "loss"},
 		{packet, "ring=1", "ring"}, {packet, "ring=99999999GiB", "99999999GiB"}, {packet, "slot=1000", "1000"}, {packet, "send=fast", "fast"},
 		{packet, "promisc=x", "x"}, {packet, "txslots=0", "txslots"}, {packet, "speed=1gbps", "netns"},
-		{pcap, "read=x", "x"}, {pcap, "foo=1", "read"},
+		{pcap, "mode=x", "x"}, {pcap, "foo=1", "mode"},
 	} {
 		v, err := url.ParseQuery(c.query)
 		if err != nil {
@@ -57,6 +57,18 @@ func TestParseRefuses(t *testing.T) {
 		}
 		if err := c.parse(v); !errors.Is(err, ErrParam) || !strings.Contains(err.Error(), c.names) {
 			t.Errorf("%s: %v", c.query, err)
+		}
+	}
+}
+
+func TestParsePCAP(t *testing.T) {
+	for mode, read := range map[string]bool{"": false, "write": false, "read": true} {
+		v := url.Values{}
+		if mode != "" {
+			v.Set("mode", mode)
+		}
+		if o, err := ParsePCAP("f", v); err != nil || o.Read != read {
+			t.Errorf("mode %q: %+v %v", mode, o, err)
 		}
 	}
 }

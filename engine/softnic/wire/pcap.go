@@ -89,14 +89,14 @@ type pcapWriter struct {
 	count   int // committed
 	held    int // reserved
 	refused error
-	err     error
+	err     lasting
 	stats   Stats
 }
 
 func (w *pcapWriter) Info() Info { return w.info }
 
 func (w *pcapWriter) Reserve(lens []int32, bufs [][]byte) int {
-	if w.err != nil {
+	if w.err.get() != nil {
 		return 0
 	}
 	w.held = 0
@@ -123,8 +123,8 @@ func (w *pcapWriter) Commit(n int) {
 
 // Flush writes the committed frames with the time of the flush.
 func (w *pcapWriter) Flush() error {
-	if w.err != nil {
-		return w.err
+	if w.err.get() != nil {
+		return w.err.get()
 	}
 	refused := w.refused
 	w.refused = nil
@@ -138,8 +138,8 @@ func (w *pcapWriter) Flush() error {
 		if err := w.out.WritePacket(ci, w.mem[at:at+w.lens[i]]); err != nil {
 			w.stats.TxErrors += uint64(w.count - i)
 			w.count = 0
-			w.err = fmt.Errorf("wire: %s: %w", w.info.Name, err)
-			return w.err
+			w.err.set(fmt.Errorf("wire: %s: %w", w.info.Name, err))
+			return w.err.get()
 		}
 		w.stats.TxFrames++
 		w.stats.TxBytes += uint64(w.lens[i])
@@ -153,7 +153,7 @@ func (w *pcapWriter) Next([]Frame) int { return 0 }
 func (w *pcapWriter) Release(int)      {}
 func (w *pcapWriter) FD() int          { return -1 }
 func (w *pcapWriter) Stats(s *Stats)   { *s = w.stats }
-func (w *pcapWriter) Err() error       { return w.err }
+func (w *pcapWriter) Err() error       { return w.err.get() }
 
 // Close writes what is buffered; its error says that the file is not complete.
 func (w *pcapWriter) Close() error {
@@ -166,9 +166,7 @@ func (w *pcapWriter) Close() error {
 	}
 	err = errors.Join(err, w.buf.Flush(), w.file.Close())
 	w.file = nil
-	if w.err == nil {
-		w.err = fmt.Errorf("%w: %s", ErrClosed, w.info.Name)
-	}
+	w.err.set(fmt.Errorf("%w: %s", ErrClosed, w.info.Name))
 	if err != nil {
 		return fmt.Errorf("wire: close %s: %w", w.info.Name, err)
 	}
@@ -186,7 +184,7 @@ type pcapReader struct {
 	count int
 	end   bool
 	asked bool // for room
-	err   error
+	err   lasting
 	stats Stats
 }
 
@@ -258,7 +256,7 @@ func (r *pcapReader) Next(frames []Frame) int {
 		if err != nil {
 			r.end = true
 			if err != io.EOF {
-				r.err = fmt.Errorf("wire: %s: after %d frames: %w", r.info.Name, r.stats.RxFrames+uint64(r.count), err)
+				r.err.set(fmt.Errorf("wire: %s: after %d frames: %w", r.info.Name, r.stats.RxFrames+uint64(r.count), err))
 			}
 			break
 		}
@@ -294,7 +292,7 @@ func (r *pcapReader) FD() int        { return -1 }
 func (r *pcapReader) Stats(s *Stats) { *s = r.stats }
 
 // Err is nil at the end of the file: a receiver that has all frames is healthy.
-func (r *pcapReader) Err() error { return r.err }
+func (r *pcapReader) Err() error { return r.err.get() }
 
 func (r *pcapReader) Close() error {
 	if r.file == nil {
@@ -302,9 +300,7 @@ func (r *pcapReader) Close() error {
 	}
 	err := r.file.Close()
 	r.file, r.end, r.count = nil, true, 0
-	if r.err == nil {
-		r.err = fmt.Errorf("%w: %s", ErrClosed, r.info.Name)
-	}
+	r.err.set(fmt.Errorf("%w: %s", ErrClosed, r.info.Name))
 	if err != nil {
 		return fmt.Errorf("wire: close %s: %w", r.info.Name, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync/atomic"
 )
 
 // Frame lengths. None of them counts the FCS, which software never sees.
@@ -73,8 +74,8 @@ type Stats struct {
 	ImpairCorrupted  uint64
 }
 
-// Wire is one end of a medium for frames. One goroutine owns it: all methods but Info belong to that
-// goroutine. The two ends of a loop may have two owners.
+// Wire is one end of a medium for frames. One goroutine owns it: all methods belong to that goroutine, but Info
+// and Err, which any may call. The two ends of a loop may have two owners.
 type Wire interface {
 	Info() Info
 
@@ -103,7 +104,8 @@ type Wire interface {
 	FD() int
 	// Stats fills s.
 	Stats(s *Stats)
-	// Err returns what made the wire useless: interface down or vanished. It stays. nil while healthy.
+	// Err returns what made the wire useless: interface down or vanished, found by Flush or by a Next that found
+	// nothing. It stays. nil while healthy.
 	Err() error
 	// Close frees everything. Frames not flushed are lost, buffers and frames handed out are gone. Closing twice
 	// is harmless.
@@ -125,6 +127,18 @@ var (
 	ErrReadOnly   = errors.New("wire: recording is open for reading")
 	ErrPlatform   = errors.New("wire: not on this platform")
 )
+
+// lasting is an error that stays, once set. Its owner sets it, any goroutine reads it.
+type lasting struct{ p atomic.Pointer[error] }
+
+func (l *lasting) get() error {
+	if p := l.p.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+func (l *lasting) set(err error) { l.p.CompareAndSwap(nil, &err) }
 
 // lengthError returns the error of a frame that Reserve refused because of its length, nil if it is fit.
 func lengthError(name string, length int32, longest int) error {
