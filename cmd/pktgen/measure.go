@@ -29,6 +29,9 @@ func (a *app) measure(ctx context.Context, f *flags, tx, rx string) error {
 	if err != nil {
 		return usageCode(err)
 	}
+	if err := c.Check(); err != nil {
+		return usageCode(err)
+	}
 	out, err := a.openOutputs(f)
 	if err != nil {
 		return usageCode(err)

@@ -19,16 +19,36 @@ func openError(uri string, err error) error {
 	if errors.As(err, &already) {
 		return err
 	}
-	hint := err.Error()
+	hint := plainCause(uri, err)
 	switch {
 	case errors.Is(err, syscall.EPERM), errors.Is(err, syscall.EACCES), errors.Is(err, fs.ErrPermission):
 		hint = "raw sockets need a privilege; run as root, or once: sudo setcap cap_net_raw,cap_net_admin+ep " + executable()
 	case errors.Is(err, syscall.ENODEV):
-		if ifname, _, ok := kernelPort(uri); ok && !strings.Contains(hint, "list") {
+		if ifname, _, ok := kernelPort(uri); ok {
 			hint = fmt.Sprintf("no interface %q; `pktgen list` shows those that exist", ifname)
+		}
+	case errors.Is(err, syscall.ENETDOWN), strings.HasSuffix(hint, "interface is down"):
+		if ifname, _, ok := kernelPort(uri); ok {
+			hint = fmt.Sprintf("the interface is down; set it up first: sudo ip link set %s up", ifname)
 		}
 	}
 	return &UsageError{Thing: "port", Value: uri, Hint: hint, Cause: err}
+}
+
+// plainCause is err's text without the layers' names in front and without
+// repeating the port.
+func plainCause(uri string, err error) string {
+	name, _, _ := strings.Cut(uri, "?")
+	s := err.Error()
+	for again := true; again; {
+		again = false
+		for _, prefix := range []string{"device: ", "wire: ", "bad parameter: ", uri + ": ", uri + " ", name + ": ", name + " "} {
+			if rest, ok := strings.CutPrefix(s, prefix); ok {
+				s, again = rest, true
+			}
+		}
+	}
+	return s
 }
 
 func executable() string {

@@ -155,6 +155,18 @@ func TestOpenErrorsNameTheRemedy(t *testing.T) {
 	}
 }
 
+func TestOpenErrorsAreInPlainWords(t *testing.T) {
+	for _, tc := range []struct{ uri, cause, want string }{
+		{"foo:", `device: unknown scheme "foo" in "foo:"; known: loop:`, `unknown scheme "foo" in "foo:"; known: loop:`},
+		{"loop:?x=1", `device: bad parameter: wire: bad parameter: loop: knows no parameter "x"; it knows speed`, `knows no parameter "x"; it knows speed`},
+		{"packet:eth9", "device: packet:eth9: wire: packet:eth9: wire: interface is down", "the interface is down; set it up first: sudo ip link set eth9 up"},
+	} {
+		if got, want := openError(tc.uri, errors.New(tc.cause)).Error(), fmt.Sprintf("port %q: %s", tc.uri, tc.want); got != want {
+			t.Errorf("%s:\n got %s\nwant %s", tc.uri, got, want)
+		}
+	}
+}
+
 func TestHDRLogIsOneLineOfAKnownFormat(t *testing.T) {
 	got := string(HDRLog(fullReport(t)))
 	for _, want := range []string{"#[Histogram log format version 1.3]\n", "#[StartTime: ", "0.000,4.000,0.000,HISTFAAA\n", "loop (not a wire)"} {

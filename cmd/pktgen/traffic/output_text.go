@@ -165,10 +165,13 @@ func AssertText(a AssertResult) string {
 }
 
 func backendText(p *Port) string {
-	if p.IsWire {
-		return p.Kind + " " + p.Name
+	if !p.IsWire {
+		return p.Kind + " (not a wire)"
 	}
-	return p.Kind + " (not a wire)"
+	if strings.HasPrefix(p.Name, p.Kind+":") {
+		return p.Name
+	}
+	return p.Kind + ":" + p.Name
 }
 
 func speedText(bps uint64) string {

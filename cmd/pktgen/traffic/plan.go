@@ -92,6 +92,17 @@ func NewPlan(c Config, tx, rx *PortFacts) (*Plan, error) {
 	return p, nil
 }
 
+// Check finds what is wrong with c whatever its ports are, so that a bad request
+// opens nothing: a capture file, say, is not even made.
+func (c Config) Check() error {
+	if c.TX == "" {
+		return c.fill(nil, nil)
+	}
+	unknown := &PortFacts{Port: Port{URI: c.TX, SpeedBPS: 1}}
+	_, err := NewPlan(c, unknown, nil)
+	return err
+}
+
 // fill puts the defaults in and checks what does not need a frame.
 func (c *Config) fill(tx, rx *PortFacts) error {
 	c.TTL = max(c.TTL, 1)

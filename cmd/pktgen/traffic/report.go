@@ -68,7 +68,7 @@ type Counts struct {
 	Corrupt    uint64 `json:"corrupt_packets"`
 	Fragment   uint64 `json:"fragment_packets"`
 	Hello      uint64 `json:"hello_packets"`
-	Late       uint64 `json:"late_packets"`   // departed later than a burst's tolerance
+	Late       uint64 `json:"late_packets"`   // slots missed by more than may be caught up: put off or left out
 	Early      uint64 `json:"early_packets"`  // arrived before their schedule: recorded as 0
 	Unsent     uint64 `json:"unsent_packets"` // slots given up
 	SendFailed uint64 `json:"send_failed_packets"`

@@ -8,6 +8,8 @@ import (
 	"runtime/debug"
 	"strings"
 	"time"
+
+	"github.com/bluering/bluering/internal/clock"
 )
 
 // Version is the command's version: a release's tag, else what the build knew.
@@ -99,7 +101,10 @@ func (p *Plan) echo() ConfigEcho {
 
 // thisHost is the machine's fingerprint, without a name or an address in it.
 func thisHost() Host {
-	h := Host{OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), GoMaxProcs: runtime.GOMAXPROCS(0), Go: runtime.Version()}
+	h := Host{OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), GoMaxProcs: runtime.GOMAXPROCS(0), Go: runtime.Version(), Clock: "tsc"}
+	if clock.System() == clock.Monotonic() {
+		h.Clock = "monotonic"
+	}
 	if b, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
 		h.Kernel = strings.TrimSpace(string(b))
 	}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/bluering/bluering/cmd/internal/cli"
+	"github.com/bluering/bluering/cmd/pktgen/traffic"
+)
+
+// pktgen runs the command with nothing made up.
+func pktgen(args ...string) (code int, stdout, stderr string) {
+	var out, err bytes.Buffer
+	code = realApp(cli.Streams{Out: &out, Err: &err}).execute(args)
+	return code, out.String(), err.String()
+}
+
+// TestBadPorts: what opening a port finds is told as plainly as a bad flag.
+func TestBadPorts(t *testing.T) {
+	dir := t.TempDir()
+	for _, tc := range []struct{ args, begins, has string }{
+		{"tx foo:", `port "foo:": unknown scheme "foo"`, "loop:, packet:, pcap:"},
+		{"tx loop", `port "loop": unknown scheme "loop"`, "loop:, packet:, pcap:"},
+		{"probe foo:", `port "foo:": unknown scheme "foo"`, "loop:"},
+		{"plan foo:", `port "foo:": unknown scheme "foo"`, "loop:"},
+		{"tx loop:?spede=1gbps", `port "loop:?spede=1gbps": knows no parameter "spede"`, "speed"},
+		{"tx loop:?speed=fast", `port "loop:?speed=fast": speed="fast"`, "100gbps"},
+		{"tx loop: --rx foo:", `port "foo:": unknown scheme "foo"`, "loop:"},
+		{"tx loop: -s 9100", `size "9100": loop: takes frames of at most 9018 bytes`, "-s 9018"},
+		{"tx loop: -r 20%", `rate "20%": the port's speed is unknown`, "loop:?speed="},
+		{"rx loop:", "run: ", "--run TOKEN"},
+		{"tx loop: --run nonsense", `run "nonsense": `, "1.RUNID.START.BOOT.FLOWS"},
+		{"tx pcap:" + dir + "/x.pcap --dst 8.8.8.8", `dst "8.8.8.8": is a public address`, "--yes-public"},
+		{"tx pcap:" + dir + "/no/x.pcap", `port "pcap:` + dir + `/no/x.pcap": `, "no such file or directory"},
+	} {
+		code, out, err := pktgen(strings.Fields(tc.args)...)
+		if code != cli.Usage || out != "" || strings.Count(err, "\n") != 1 || !strings.HasPrefix(err, "pktgen: "+tc.begins) || !strings.Contains(err, tc.has) {
+			t.Errorf("%s: exit code %d, stdout %q, stderr %q, want one line that begins %q and has %q", tc.args, code, out, err, tc.begins, tc.has)
+		}
+	}
+	if left, _ := os.ReadDir(dir); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// TestLoopCountsAreExact, in all outputs at once.
+func TestLoopCountsAreExact(t *testing.T) {
+	for _, queues := range []int{1, 2, 3, 7} {
+		dir := t.TempDir()
+		report, hdr := filepath.Join(dir, "r.json"), filepath.Join(dir, "h.hlog")
+		code, out, stderr := pktgen("tx", "loop:", "--rx", "loop:", "-n", "100003", "-q", strconv.Itoa(queues), "--flows", "70", "--drain", "10s",
+			"-s", "imix", "-o", "jsonl", "-i", "0", "--report", report, "--hdr", hdr, "--seed", "7",
+			"--assert", "loss==0", "--assert", "sent==100003", "--assert", "received==100003", "--assert", "dup==0", "--assert", "reordered==0")
+		if code != 0 {
+			t.Fatalf("%d queues: exit code %d: %s", queues, code, stderr)
+		}
+		var fromFile, fromOut traffic.Report
+		raw, err := os.ReadFile(report)
+		if err == nil {
+			err = json.Unmarshal(raw, &fromFile)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal([]byte(out), &fromOut); err != nil {
+			t.Fatal(err)
+		}
+		sum := uint64(0)
+		for _, q := range fromFile.Queues {
+			sum += q.Sent
+		}
+		if fromFile.Sent != 100003 || fromOut.Sent != 100003 || sum != 100003 || len(fromFile.Queues) != queues || fromFile.Seed != "0x7" {
+			t.Errorf("%d queues: sent %d in the file, %d on stdout, %d over the queues", queues, fromFile.Sent, fromOut.Sent, sum)
+		}
+		if fromFile.TX.IsWire || fromFile.LatencySamples != 100003 || fromFile.Foreign+fromFile.Corrupt > 0 {
+			t.Errorf("%d queues: wire %v, %d samples, foreign %d, corrupt %d", queues, fromFile.TX.IsWire, fromFile.LatencySamples, fromFile.Foreign, fromFile.Corrupt)
+		}
+		if log, err := os.ReadFile(hdr); err != nil || !bytes.Contains(log, []byte(",HISTFAAA")) {
+			t.Errorf("HDR log: %v", err)
+		}
+	}
+}
+
+func TestLossIsCountedAndFailsItsAssertion(t *testing.T) {
+	code, out, stderr := pktgen("tx", "loop:?loss=0.01&seed=3", "--rx", "loop:", "-n", "20000", "-o", "json", "-i", "0", "--drain", "10ms", "--assert", "loss==0", "--assert", "loss<5%")
+	var r traffic.Report
+	if err := json.Unmarshal([]byte(out), &r); err != nil {
+		t.Fatal(err)
+	}
+	if code != cli.AssertFails || r.Lost == 0 || r.Lost != r.Sent-r.Unique || !r.Asserts[1].Pass || !strings.Contains(stderr, "FAIL loss==0") {
+		t.Errorf("exit code %d, lost %d of %d, unique %d, stderr %s", code, r.Lost, r.Sent, r.Unique, stderr)
+	}
+}
