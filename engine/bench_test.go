@@ -71,4 +71,3 @@ func benchmarkPost(b *testing.B, inline, burst int) {
 	}
 	perPacket(b, burst)
 }
-

@@ -43,7 +43,7 @@ func MRFromKey(lkey uint32, addr uint64, length int) MR {
 const (
 	mrChunk    = 256
 	maxMRs     = 1 << 16
-	foreignRef = 1 // index 0 holds this reference forever
+	foreignRef = 1 << 16 // index 0 holds this reference forever
 )
 
 // region is one registration. It never changes once it is in the table.
