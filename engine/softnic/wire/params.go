@@ -74,7 +74,7 @@ func (m SendMethod) String() string {
 // PacketOptions describes a packet wire. The zero value is the default.
 type PacketOptions struct {
 	NetNS     string // name below /run/netns, or a path; empty: the caller's own
-	RingBytes int    // receive ring; 0: 8 MiB
+	RingBytes int    // receive ring, rounded up to a power of two; 0: 8 MiB
 	RingSlot  int    // bytes of one slot of it, a power of two; 0: what the MTU needs
 	Send      SendMethod
 	TxSlots   int  // frames that may wait for the kernel; 0: 512
