@@ -287,6 +287,9 @@ func (f *intervalFeed) offer(x *session, now int64) {
 	f.next += (now - f.next + f.everyNS) / f.everyNS * f.everyNS
 	rec := intervalRecord{at: now, counts: x.counts()}
 	if x.recv != nil {
+		if x.recv.tagged { // what is on its way is not lost
+			rec.counts.Lost = x.recv.tracker.gaps()
+		}
 		rec.latency = x.recv.latency.Swap()
 	}
 	f.out <- rec

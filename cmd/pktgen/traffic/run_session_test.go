@@ -205,7 +205,7 @@ func (always) Uint64() uint64 { return ^uint64(0) >> 1 }
 
 func TestVirtualRunInAHostileNetwork(t *testing.T) {
 	for seed := range uint64(8) {
-		p := pretendPlan(3, 30, 20_000, clock.Rate{Num: 3_000_000, Den: 1})
+		p := pretendPlan(3, 30, 8_000, clock.Rate{Num: 3_000_000, Den: 1})
 		shape := func(n *pretendNet) {
 			n.loss, n.dup, n.flip, n.delay, n.jitter = 0.02, 0.02, 0.01, 10_000, 30_000
 		}
@@ -213,7 +213,7 @@ func TestVirtualRunInAHostileNetwork(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.Sent != 20_000 || r.Lost != net.lost || r.Duplicate != net.dups || r.Corrupt != net.flipped || r.Foreign != net.foreign {
+		if r.Sent != 8_000 || r.Lost != net.lost || r.Duplicate != net.dups || r.Corrupt != net.flipped || r.Foreign != net.foreign {
 			t.Errorf("seed %d: %+v; lost %d dup %d corrupt %d foreign %d", seed, r.Counts, net.lost, net.dups, net.flipped, net.foreign)
 		}
 		if r.Unique+r.Lost != r.Sent || r.Received != r.Unique+r.Duplicate || r.Reordered == 0 {
