@@ -35,13 +35,19 @@ type loopSwitch struct {
 	ports [2]loopPort
 }
 
+// What the owner of a port may wait for.
+const (
+	forFrames = 1 << iota
+	forRoom
+)
+
 // loopPort is what both ends know of a port. Its fields are written under loops' lock, but for armed and
 // undelivered.
 type loopPort struct {
 	open  atomic.Bool
 	alarm alarm
-	// armed is set by the owner before it waits, and cleared by whoever wakes it. The owner looks at the
-	// pipes once more after setting it, the peer reads it after publishing: one of them sees the other.
+	// armed says what the owner waits for. It is set before the wait, and cleared by whoever wakes it. The owner
+	// looks at the pipes once more after setting it, the peer reads it after publishing: one of them sees the other.
 	armed       atomic.Uint32
 	undelivered atomic.Uint64 // frames that were on their way to the port when it was closed
 	_           [64]byte
@@ -230,7 +236,7 @@ func (e *loopEnd) Flush() error {
 		e.schedule()
 	}
 	e.tx.publish()
-	if e.peer.armed.Load() != 0 {
+	if e.peer.armed.Load()&forFrames != 0 {
 		e.peer.wake()
 	}
 	return err
@@ -301,19 +307,23 @@ func (e *loopEnd) Release(n int) {
 	}
 	e.stats.RxFrames += uint64(n)
 	e.stats.RxBytes += e.rx.release(n)
-	if e.peer.armed.Load() != 0 {
+	if e.peer.armed.Load()&forRoom != 0 {
 		e.peer.wake()
 	}
 }
 
-// FD arms the end's descriptor. Any change by the peer makes it readable, as does a frame that was on its way
-// when its time comes.
+// FD arms the end's descriptor. A frame makes it readable, one on its way when its time comes, and, if the last
+// Reserve was short, room does.
 func (e *loopEnd) FD() int {
 	if e.closed.Load() || e.me.alarm.fd < 0 {
 		return -1
 	}
 	e.waiting = true
-	e.me.armed.Store(1) // partner: the Load after each publication, in Flush and Release
+	what := uint32(forFrames)
+	if e.short {
+		what |= forRoom
+	}
+	e.me.armed.Store(what) // partner: the Load after each publication, in Flush and Release
 	ready := false
 	switch due := e.rx.due(); {
 	case due == math.MaxInt64:
@@ -338,7 +348,7 @@ func (e *loopEnd) FD() int {
 
 // wake makes the port's descriptor readable, once.
 func (p *loopPort) wake() {
-	if p.armed.CompareAndSwap(1, 0) {
+	if p.armed.Swap(0) != 0 {
 		p.alarm.ring()
 	}
 }

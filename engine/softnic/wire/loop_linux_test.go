@@ -40,6 +40,14 @@ func TestLoopDescriptor(t *testing.T) {
 			if b.Next(frames) != 0 {
 				t.Error("a frame from nowhere")
 			}
+			sendOne(t, a, 60, 0)
+			fd := a.FD()
+			for b.Next(frames) == 0 {
+			}
+			b.Release(1)
+			if readable(t, fd, 0) {
+				t.Error("room wakes an end that has enough")
+			}
 			for sendOne(t, a, 60, 0) {
 			}
 			if readable(t, a.FD(), 0) {
@@ -53,7 +61,7 @@ func TestLoopDescriptor(t *testing.T) {
 			}
 			for sendOne(t, a, 60, 0) {
 			}
-			fd := a.FD()
+			fd = a.FD()
 			b.Close()
 			if !readable(t, fd, longMS) {
 				t.Error("a closing port does not wake the sender")
