@@ -10,14 +10,13 @@ import (
 // chunk is how many packets a leaf loop writes at a time.
 const chunk = 64
 
-// windowBytes of each frame are in reach of the leaf loops. A frame has room
-// for as many, whole cache lines.
-const windowBytes = 64
-
-// slot is the frame of one ring slot as the leaf loops see it.
+// slot is what the leaf loops write of the frame of one ring slot. A pointer
+// for each place costs one load, an offset into a slice a bounds check too.
 type slot struct {
-	head *[windowBytes]byte
-	tag  *[proto.TagBytes]byte // nil without a tag
+	tag   *[proto.TagBytes]byte
+	check *[2]byte // TCP or UDP checksum
+	field *[4]byte // nil without a field
+	ip    *[2]byte // IPv4 header checksum; nil where it stays
 }
 
 // lane says which packet of a stream is next: number round of the flow that
@@ -47,54 +46,155 @@ func (l *lane) walk(n int) {
 // leaf is what the loops need to know of a program with one frame size and at
 // most one narrow field.
 type leaf struct {
-	sum     uint64 // the part of the checksum that stays
-	ipSum   uint64
-	sumMask uint64 // all ones if the field is in the L4 checksum, else 0
-	shift   uint8  // 8 if the tag ends at an odd place, else 0
-	off     uint8  // of the field
-	width   uint8  // of the field: 0 (none), 2, 4
-	check   uint8  // offset of the L4 checksum
-	ipCheck uint8  // offset of the IPv4 checksum, if the field is in it; else 0
-	zero    uint16 // what a checksum of 0 is written as
+	key    proto.TagKey
+	sum    uint64 // the part of the checksum that stays
+	ipSum  uint64
+	zero   uint16 // what a checksum of 0 is written as
+	width  uint8  // of the field: 0 (none), 2, 4
+	summed bool   // the field is in the L4 checksum
+
+	keys  [chunk]uint64 // flow and sequence of the next packets, as in the tag
+	ticks [chunk]uint32 // their times
+	words [chunk]uint32 // their field
+	none  [chunk]uint32 // zeros: a field that is not summed
 }
 
-// newLeaf gives the leaf of p, and where the window on a frame begins; ok is
-// false when p has more to do than the loops can.
-func newLeaf(p *program) (l leaf, base int, ok bool) {
-	if len(p.variants) != 1 || len(p.fields) > 1 || !p.tag || p.l4Check == 0 {
-		return l, 0, false
+// newLeaf gives the leaf of p; ok is false when p has more to do than the
+// loops can.
+func newLeaf(p *program, key proto.TagKey) (l *leaf, ok bool) {
+	if len(p.variants) != 1 || len(p.fields) > 1 || !p.tag || p.l4Check == 0 || p.variants[0].tagSwap {
+		return nil, false
 	}
 	v := &p.variants[0]
-	base = max(p.l4Check+2-windowBytes, 0)
-	l = leaf{sum: v.l4Sum, ipSum: v.ipSum, check: uint8(p.l4Check - base)}
-	if v.tagSwap {
-		l.shift = 8
-	}
+	l = &leaf{key: key, sum: v.l4Sum, ipSum: v.ipSum}
 	if p.udp {
 		l.zero = 0xffff
 	}
-	if len(p.fields) == 0 {
-		return l, base, true
-	}
-	f := &p.fields[0]
-	if f.width != 2 && f.width != 4 || f.off < base || f.off+f.width > base+windowBytes || f.swap {
-		return l, 0, false
-	}
-	l.off, l.width = uint8(f.off-base), uint8(f.width)
-	if f.inL4 {
-		l.sumMask = ^uint64(0)
-	}
-	if f.inIP {
-		if p.ipCheck < base {
-			return l, 0, false
+	if len(p.fields) == 1 {
+		f := &p.fields[0]
+		if f.width != 2 && f.width != 4 || f.swap || f.off+4 > len(v.frame) {
+			return nil, false
 		}
-		l.ipCheck = uint8(p.ipCheck - base)
+		l.width, l.summed = uint8(f.width), f.inL4
 	}
-	return l, base, true
+	return l, true
 }
 
-// fold is csum.Fold64, complemented, where the call would cost more than the
-// work.
+// slotOf finds the places of p in a frame.
+func slotOf(p *program, frame []byte) slot {
+	s := slot{tag: (*[proto.TagBytes]byte)(frame[p.variants[0].tagOff:]), check: (*[2]byte)(frame[p.l4Check:])}
+	if len(p.fields) == 1 {
+		s.field = (*[4]byte)(frame[p.fields[0].off:])
+		if p.ipVaries {
+			s.ip = (*[2]byte)(frame[p.ipCheck:])
+		}
+	}
+	return s
+}
+
+// write makes the frames of slots, at most chunk, the next packets. ticks holds
+// their times; f is the narrow field, if there is one.
+func (l *leaf) write(slots []slot, n *lane, f *field) {
+	n.keys(&l.keys, len(slots))
+	if f == nil {
+		l.writeTags(slots, &l.none)
+		return
+	}
+	f.words(&l.words, len(slots), n)
+	switch {
+	case l.width == 2 && l.summed:
+		l.writeTags2(slots)
+		return
+	case l.width == 2:
+		storeWords2(slots, &l.words)
+	case slots[0].ip != nil:
+		storeAddresses(slots, &l.words, l.ipSum)
+	default:
+		storeWords4(slots, &l.words)
+	}
+	if l.summed {
+		l.writeTags(slots, &l.words)
+	} else {
+		l.writeTags(slots, &l.none)
+	}
+}
+
+// setTicks takes the times of the next n packets: one for all, or one each.
+func (l *leaf) setTicks(times []uint32, n int) {
+	if len(times) != 1 {
+		copy(l.ticks[:], times[:n])
+		return
+	}
+	for i := range n {
+		l.ticks[uint(i)%chunk] = times[0]
+	}
+}
+
+// The loops below write out the tag and fold the sum where a call would cost
+// as much as the work: proto.TagKey.Words and csum.Fold64 are their twins.
+
+// writeTags writes tags and checksums; adds are what the fields add.
+func (l *leaf) writeTags(slots []slot, adds *[chunk]uint32) {
+	key, sum, zero := l.key, l.sum, l.zero
+	for i := range slots {
+		s := &slots[i]
+		k := uint(i) % chunk
+		w0, w1 := key.WordsOf(l.keys[k], l.ticks[k])
+		binary.BigEndian.PutUint64(s.tag[:8], w0)
+		binary.BigEndian.PutUint64(s.tag[8:], w1)
+		y, c := bits.Add64(w0, w1, 0)
+		y, c = bits.Add64(y, sum+uint64(adds[k]), c)
+		v := fold(y + c)
+		if v == 0 {
+			v = zero
+		}
+		binary.BigEndian.PutUint16(s.check[:], v)
+	}
+}
+
+// writeTags2 is writeTags with a summed field of two bytes, the usual case.
+func (l *leaf) writeTags2(slots []slot) {
+	key, sum, zero := l.key, l.sum, l.zero
+	for i := range slots {
+		s := slots[i]
+		k := uint(i) % chunk
+		x := l.words[k]
+		w0, w1 := key.WordsOf(l.keys[k], l.ticks[k])
+		binary.BigEndian.PutUint64(s.tag[:8], w0)
+		binary.BigEndian.PutUint64(s.tag[8:], w1)
+		binary.BigEndian.PutUint16(s.field[:2], uint16(x))
+		y, c := bits.Add64(w0, w1, 0)
+		y, c = bits.Add64(y, sum+uint64(x), c)
+		v := fold(y + c)
+		if v == 0 {
+			v = zero
+		}
+		binary.BigEndian.PutUint16(s.check[:], v)
+	}
+}
+
+func storeWords2(slots []slot, words *[chunk]uint32) {
+	for i := range slots {
+		binary.BigEndian.PutUint16(slots[i].field[:2], uint16(words[uint(i)%chunk]))
+	}
+}
+
+func storeWords4(slots []slot, words *[chunk]uint32) {
+	for i := range slots {
+		binary.BigEndian.PutUint32(slots[i].field[:], words[uint(i)%chunk])
+	}
+}
+
+// storeAddresses writes IPv4 addresses and their header's checksum.
+func storeAddresses(slots []slot, words *[chunk]uint32, sum uint64) {
+	for i := range slots {
+		x := words[uint(i)%chunk]
+		binary.BigEndian.PutUint32(slots[i].field[:], x)
+		binary.BigEndian.PutUint16(slots[i].ip[:], fold(sum+uint64(x)))
+	}
+}
+
+// fold is the checksum of a sum.
 func fold(s uint64) uint16 {
 	s += bits.RotateLeft64(s, 32)
 	t := uint32(s >> 32)
@@ -102,88 +202,21 @@ func fold(s uint64) uint16 {
 	return ^uint16(t >> 16)
 }
 
-// The loops differ in the width of the field alone. times holds one time, or
-// one for each slot. words are the field's values.
-
-func (l *leaf) write0(slots []slot, times []uint32, n *lane) {
-	flow, place, round, key := n.first+n.place*n.step, n.place, n.round, n.key
-	last, sum, shift, check, zero := n.flows-1, l.sum, l.shift, l.check%(windowBytes-1), l.zero
-	var each uint
-	if len(times) > 1 {
-		each = ^uint(0)
+// keys fills in flow and sequence of the next n packets.
+func (l *lane) keys(out *[chunk]uint64, n int) {
+	flow, place, round := l.first+l.place*l.step, l.place, l.round
+	if a := proto.FlowSeq(flow, round); l.flows == 1 && proto.FlowSeq(flow, round+chunk) == a+chunk {
+		for i := range n {
+			out[uint(i)%chunk] = a
+			a++
+		}
+		return
 	}
-	for i := range slots {
-		s := &slots[i]
-		w0, w1 := key.Words(flow, round, times[uint(i)&each])
-		binary.BigEndian.PutUint64(s.tag[:8], w0)
-		binary.BigEndian.PutUint64(s.tag[8:], w1)
-		c := fold(sum + (w0>>32+w0&0xffffffff+w1>>32+w1&0xffffffff)<<shift)
-		if c == 0 {
-			c = zero
-		}
-		binary.BigEndian.PutUint16(s.head[check:check+2], c)
-		flow += n.step
-		if place++; place > last {
-			flow, place = n.first, 0
-			round++
-		}
-	}
-}
-
-func (l *leaf) write2(slots []slot, times []uint32, words *[chunk]uint32, n *lane) {
-	flow, place, round, key := n.first+n.place*n.step, n.place, n.round, n.key
-	last, sum, shift, check, zero := n.flows-1, l.sum, l.shift, l.check%(windowBytes-1), l.zero
-	off, mask := l.off%(windowBytes-1), l.sumMask
-	var each uint
-	if len(times) > 1 {
-		each = ^uint(0)
-	}
-	for i := range slots {
-		s := &slots[i]
-		w0, w1 := key.Words(flow, round, times[uint(i)&each])
-		binary.BigEndian.PutUint64(s.tag[:8], w0)
-		binary.BigEndian.PutUint64(s.tag[8:], w1)
-		x := words[i%chunk]
-		binary.BigEndian.PutUint16(s.head[off:off+2], uint16(x))
-		c := fold(sum + uint64(x)&mask + (w0>>32+w0&0xffffffff+w1>>32+w1&0xffffffff)<<shift)
-		if c == 0 {
-			c = zero
-		}
-		binary.BigEndian.PutUint16(s.head[check:check+2], c)
-		flow += n.step
-		if place++; place > last {
-			flow, place = n.first, 0
-			round++
-		}
-	}
-}
-
-func (l *leaf) write4(slots []slot, times []uint32, words *[chunk]uint32, n *lane) {
-	flow, place, round, key := n.first+n.place*n.step, n.place, n.round, n.key
-	last, sum, shift, check, zero := n.flows-1, l.sum, l.shift, l.check%(windowBytes-1), l.zero
-	off, mask, ipSum, ipCheck := l.off%(windowBytes-3), l.sumMask, l.ipSum, l.ipCheck%(windowBytes-1)
-	var each uint
-	if len(times) > 1 {
-		each = ^uint(0)
-	}
-	for i := range slots {
-		s := &slots[i]
-		w0, w1 := key.Words(flow, round, times[uint(i)&each])
-		binary.BigEndian.PutUint64(s.tag[:8], w0)
-		binary.BigEndian.PutUint64(s.tag[8:], w1)
-		x := words[i%chunk]
-		binary.BigEndian.PutUint32(s.head[off:off+4], x)
-		if ipCheck != 0 {
-			binary.BigEndian.PutUint16(s.head[ipCheck:ipCheck+2], fold(ipSum+uint64(x)))
-		}
-		c := fold(sum + uint64(x)&mask + (w0>>32+w0&0xffffffff+w1>>32+w1&0xffffffff)<<shift)
-		if c == 0 {
-			c = zero
-		}
-		binary.BigEndian.PutUint16(s.head[check:check+2], c)
-		flow += n.step
-		if place++; place > last {
-			flow, place = n.first, 0
+	for i := range n {
+		out[uint(i)%chunk] = proto.FlowSeq(flow, round)
+		flow += l.step
+		if place++; place == l.flows {
+			flow, place = l.first, 0
 			round++
 		}
 	}
@@ -213,11 +246,19 @@ func (f *field) words(out *[chunk]uint32, n int, l *lane) {
 		}
 		return
 	}
-	lo, fixed, by, count := uint32(f.lo.Lo), uint32(f.fixed), uint32(f.step), f.n
+	lo, fixed, by := uint32(f.lo.Lo), uint32(f.fixed), uint32(f.step)
+	if left := (f.n - 1 - x) / chunk; f.order == Inc && d <= left {
+		v := lo + uint32(x)*by // no end in this run
+		for k := range n {
+			out[uint(k)%chunk] = v | fixed
+			v += uint32(d) * by
+		}
+		return
+	}
 	for k := range n {
 		out[k%chunk] = (lo + uint32(x)*by) | fixed
-		if x += d; x >= count || x < d {
-			x -= count
+		if x += d; x >= f.n || x < d {
+			x -= f.n
 		}
 	}
 }

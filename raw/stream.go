@@ -39,10 +39,9 @@ type Stream struct {
 	lens    []uint32 // by slot: of the frame in it; nil with one size
 	current []uint16 // by slot: the variant in it; nil with one size
 
-	leaf   leaf
-	slots  []slot // for the leaf loops; nil if they cannot
+	leaf   *leaf // nil if its loops cannot do the work
+	slots  []slot
 	narrow *field // the one field of the leaf loops
-	words  [chunk]uint32
 
 	burst      int // packets of one Rearm
 	begun      bool
@@ -132,14 +131,13 @@ func (s *Stream) varyBelow(n int) bool {
 
 // layLeaf prepares the leaf loops, if they can do the work.
 func (s *Stream) layLeaf() {
-	l, base, ok := newLeaf(s.p)
+	l, ok := newLeaf(s.p, s.lane.key)
 	if !ok || s.heads != nil {
 		return
 	}
 	s.leaf = l
-	tagOff := s.p.variants[0].tagOff
 	for _, f := range s.frames {
-		s.slots = append(s.slots, slot{head: (*[windowBytes]byte)(f[base:]), tag: (*[proto.TagBytes]byte)(f[tagOff:])})
+		s.slots = append(s.slots, slotOf(s.p, f))
 	}
 	if len(s.p.fields) == 1 {
 		s.narrow = &s.p.fields[0]
@@ -209,27 +207,15 @@ func (s *Stream) write(at, got int, times []uint32, done int) {
 		if s.p.tag && len(times) > 1 {
 			t = times[done : done+m]
 		}
-		if s.slots != nil {
-			s.writeLeaf(s.slots[at:at+m], t)
+		if s.leaf != nil {
+			s.leaf.setTicks(t, m)
+			s.leaf.write(s.slots[at:at+m], &s.lane, s.narrow)
+			s.lane.walk(m)
 		} else {
 			s.writeAny(at, m, t)
 		}
 		at, got, done = at+m, got-m, done+m
 	}
-}
-
-func (s *Stream) writeLeaf(slots []slot, times []uint32) {
-	switch s.leaf.width {
-	case 0:
-		s.leaf.write0(slots, times, &s.lane)
-	case 2:
-		s.narrow.words(&s.words, len(slots), &s.lane)
-		s.leaf.write2(slots, times, &s.words, &s.lane)
-	case 4:
-		s.narrow.words(&s.words, len(slots), &s.lane)
-		s.leaf.write4(slots, times, &s.words, &s.lane)
-	}
-	s.lane.walk(len(slots))
 }
 
 // writeAny is for every program.

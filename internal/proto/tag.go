@@ -51,14 +51,22 @@ func splitMix(seed, n uint64) uint64 {
 	return x ^ x>>31
 }
 
+// FlowSeq is flow and sequence as they stand in the tag, in one word: a
+// sender may keep it, adding 1 for the next packet of the flow until the 40
+// bits of the sequence are full.
+func FlowSeq(flow uint32, seq uint64) uint64 { return uint64(flow)<<seqBits | seq&seqMask }
+
 // Words is the tag as two big-endian words: for those that have their own way
 // of storing it.
 func (k *TagKey) Words(flow uint32, seq uint64, ticks uint32) (w0, w1 uint64) {
-	a := uint64(flow)<<seqBits | seq&seqMask
-	hi, lo := bits.Mul64(a^k.k0, uint64(ticks)^k.k1)
+	return k.WordsOf(FlowSeq(flow, seq), ticks)
+}
+
+// WordsOf is Words of a FlowSeq.
+func (k *TagKey) WordsOf(flowSeq uint64, ticks uint32) (w0, w1 uint64) {
+	hi, lo := bits.Mul64(flowSeq^k.k0, uint64(ticks)^k.k1)
 	x := hi ^ lo
-	check := x>>32 ^ x
-	return check<<32 | a>>32, a<<32 | uint64(ticks)
+	return (x>>32^x)<<32 | flowSeq>>32, flowSeq<<32 | uint64(ticks)
 }
 
 // Put writes the tag to the first 16 bytes of b. Flow has to be below
