@@ -77,7 +77,7 @@ type PacketOptions struct {
 	RingBytes int    // receive ring, rounded up to a power of two; 0: 8 MiB
 	RingSlot  int    // bytes of one slot of it, a power of two; 0: what the MTU needs
 	Send      SendMethod
-	TxSlots   int  // frames that may wait for the kernel; 0: 512
+	TxSlots   int  // frames that may wait for the kernel, rounded up to a power of two; 0: 256
 	NoPromisc bool // do not take promiscuous membership
 	SendOnly  bool // open no receive ring
 	Clock     clock.Clock
