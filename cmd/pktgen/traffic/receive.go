@@ -46,8 +46,8 @@ type receiver struct {
 	helloKey proto.TagKey
 	epoch    int64 // clock reading the tags count from
 	noEpoch  bool  // not known yet: the first frame's arrival stands for its schedule
-	// clockKnown: the tags' clock is this one, so latency is more than a
-	// difference to the first frame's.
+	// clockKnown: the tags' clock is this one. If not, the epoch is moved until
+	// the fastest frame so far has no delay, and latency is a variation.
 	clockKnown bool
 	flows      uint32
 	everyN     uint64 // latency of every N-th sequence; 0: none
@@ -160,6 +160,10 @@ func (r *receiver) take(f *arrival, at int64) {
 	}
 	seq := proto.ExtendSeq(tag.Seq, r.tracker.next(tag.Flow))
 	delay, isEarly := unwrap(at-r.epoch, tag.Time)
+	if isEarly && !r.clockKnown { // faster than the first: a better zero
+		r.epoch += proto.DelayTicks(stampOf(at-r.epoch), tag.Time) * proto.TickNS
+		isEarly = false
+	}
 	if !r.plausible(seq, at-r.epoch, delay) {
 		r.foreign++
 		return

@@ -173,7 +173,7 @@ func (x *session) fill(r *Report, total *latency.Snapshot, now int64) {
 		}
 	}
 	if !r.LatencyOK && r.Latency != nil {
-		r.Notes = append(r.Notes, "latency counts from the first frame's: the sender's clock is not this machine's")
+		r.Notes = append(r.Notes, "latency counts from the fastest frame's so far: the sender's clock is not this machine's")
 	}
 	if x.recv.tagged {
 		r.ReorderExtentMaxSeqs, r.WindowPackets = x.recv.tracker.extentMax, x.recv.tracker.window
@@ -236,14 +236,14 @@ func (x *session) conclude(r *Report, ring uint64) error {
 	switch {
 	case err != nil:
 		r.Outcome, r.Error = "failed", err.Error()
-		return fmt.Errorf("pktgen: run ended early: %w", err)
+		return fmt.Errorf("run ended early: %w", err)
 	case x.interrupted:
 		r.Outcome = "interrupted"
 	}
 	if ring > 0 {
 		note := fmt.Sprintf("inconclusive: this machine dropped %d frames in its receive ring; lower the rate", ring)
 		r.Notes, r.Error = append(r.Notes, note), note
-		return fmt.Errorf("pktgen: %w: %d frames dropped in the receive ring of this machine", ErrInconclusive, ring)
+		return fmt.Errorf("%w: %d frames dropped in the receive ring of this machine", ErrInconclusive, ring)
 	}
 	return nil
 }

@@ -123,6 +123,9 @@ func (x *session) runInline() {
 	idle := newIdler(x.clk)
 	for {
 		now := x.clk.Now()
+		if x.send == nil {
+			x.recvStalls.tick(now)
+		}
 		sent := x.sendStep(now)
 		got := x.receiveStep()
 		x.feed.offer(x, now)

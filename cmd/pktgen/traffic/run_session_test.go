@@ -443,6 +443,22 @@ func TestImplausibleTagsAreForeign(t *testing.T) {
 	}
 }
 
+// With a clock of its own the fastest frame is the zero, whichever comes first.
+func TestUnknownClockGivesVariation(t *testing.T) {
+	token := Token{RunID: 3, Flows: 1}
+	r, _ := newReceiver(receiverConfig{Token: token, Tagged: true, EveryN: 1, NoEpoch: true}, nil, new(clock.Virtual))
+	const far = int64(77_000_000_000_000)
+	b := make([]byte, 16)
+	for seq, delay := range []int64{5000, 1000, 4000, 1000 + 1600} {
+		r.key.Put(b, 0, uint64(seq), uint32(seq*1000))
+		r.take(&arrival{Data: b, TagEnd: 16}, far+int64(seq)*16_000+delay)
+	}
+	s := r.latency.Swap()
+	if r.early != 0 || r.foreign != 0 || s.Count() != 4 || s.Max() < 2900 || s.Max() > 3100 || s.Min() != 0 {
+		t.Errorf("early %d foreign %d, %d samples from %d to %d", r.early, r.foreign, s.Count(), s.Min(), s.Max())
+	}
+}
+
 func TestReceiveAllocatesNothing(t *testing.T) {
 	token := Token{RunID: 3, Flows: 2}
 	r, _ := newReceiver(receiverConfig{Token: token, Tagged: true, EveryN: 1}, nil, new(clock.Virtual))

@@ -11,7 +11,7 @@ import (
 func (p *Plan) template() (*raw.Template, error) {
 	t, err := raw.NewTemplateBytes(p.Frames[0].Bytes)
 	if err != nil {
-		return nil, fmt.Errorf("pktgen: template: %w", err)
+		return nil, fmt.Errorf("template: %w", err)
 	}
 	for _, v := range p.Frames[0].Vary {
 		f, err := v.field()
@@ -19,7 +19,7 @@ func (p *Plan) template() (*raw.Template, error) {
 			return nil, err
 		}
 		if err := t.Vary(f); err != nil {
-			return nil, fmt.Errorf("pktgen: --%s %s: %w", v.Name, v.Values, err)
+			return nil, fmt.Errorf("--%s %s: %w", v.Name, v.Values, err)
 		}
 	}
 	if len(p.Frames) > 1 {
@@ -28,7 +28,7 @@ func (p *Plan) template() (*raw.Template, error) {
 			sizes.List = append(sizes.List, len(p.Frames[i].Bytes))
 		}
 		if err := t.SetSizes(sizes); err != nil {
-			return nil, fmt.Errorf("pktgen: --size %s: %w", p.Config.Size, err)
+			return nil, fmt.Errorf("--size %s: %w", p.Config.Size, err)
 		}
 	}
 	return t, nil
@@ -43,7 +43,7 @@ var fieldKinds = map[string]raw.Kind{
 func (v *Vary) field() (raw.Field, error) {
 	kind, ok := fieldKinds[v.Name]
 	if !ok {
-		return raw.Field{}, fmt.Errorf("pktgen: field %q cannot vary", v.Name)
+		return raw.Field{}, fmt.Errorf("field %q cannot vary", v.Name)
 	}
 	f := raw.Field{Kind: kind, Seed: v.Seed, ByFlow: v.ByFlow, Lo: raw.Value{Hi: v.Values.first.hi, Lo: v.Values.first.lo}}
 	switch v.Values.mode {

@@ -39,7 +39,7 @@ func windowOf(flows int) uint64 {
 
 func newTracker(flows int) (*tracker, error) {
 	if flows < 1 || flows > MaxFlows {
-		return nil, fmt.Errorf("pktgen: %d flows, want 1 to %d", flows, MaxFlows)
+		return nil, fmt.Errorf("%d flows, want 1 to %d", flows, MaxFlows)
 	}
 	t := &tracker{window: windowOf(flows), flows: uint64(flows)}
 	t.stride = 1 + t.window/64
