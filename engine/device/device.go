@@ -3,6 +3,7 @@ package device
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"slices"
 	"strings"
@@ -18,8 +19,9 @@ type Options struct {
 	Clock clock.Clock // nil: clock.System()
 	Pin   bool        // with ?mode=goroutine: pin the goroutine to CPU
 	CPU   int
-	// Tap, if set, may wrap the wire before the NIC gets it, for instance in wire.NewTap.
-	Tap func(wire.Wire) (wire.Wire, error)
+	// TapTo, if set, gets a pcapng recording of what passes the device's wire. It is for looking, not for speed.
+	// The caller closes it after the device, whose Close tells if the recording failed.
+	TapTo io.Writer
 }
 
 // Errors a caller may want to test for. They come wrapped with names and values.
@@ -126,8 +128,8 @@ func openWire(uri string, o *Options) (wire.Wire, softnic.Config, error) {
 		return nil, c, fmt.Errorf("device: %s: %w", uri, err)
 	}
 	c.Drop = drop
-	if o.Tap != nil {
-		tapped, err := o.Tap(w)
+	if o.TapTo != nil {
+		tapped, err := wire.NewTap(w, o.TapTo, o.Clock)
 		if err != nil {
 			w.Close()
 			return nil, c, fmt.Errorf("device: %s: %w", uri, err)

@@ -29,22 +29,34 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer ports.Close() // nothing is lost by an error here: the report is made
-	plan, err := NewPlan(c, ports.txFacts, ports.rxFacts)
+	r, err := ports.run(ctx, c)
+	if closed := ports.Close(); closed != nil && r != nil { // a recording that failed, mostly
+		r.Notes = append(r.Notes, closed.Error())
+		err = errors.Join(err, closed)
+	}
+	if r == nil && ports.tap != nil {
+		ports.tap.discard()
+	}
+	return r, err
+}
+
+// run plans and carries out c over the open ports.
+func (o *openedPorts) run(ctx context.Context, c Config) (*Report, error) {
+	plan, err := NewPlan(c, o.txFacts, o.rxFacts)
 	if err != nil {
 		return nil, err
 	}
-	token, err := plan.token(clk.Now())
+	token, err := plan.token(o.clk.Now())
 	if err != nil {
 		return nil, err
 	}
-	if err := ports.prepare(plan, token); err != nil {
+	if err := o.prepare(plan, token); err != nil {
 		return nil, err
 	}
 	if c.OnPlan != nil {
 		c.OnPlan(plan)
 	}
-	return execute(ctx, plan, token, ports.runPorts, clk)
+	return execute(ctx, plan, token, o.runPorts, o.clk)
 }
 
 // openedPorts are the devices of a run. They are opened before the plan, which
@@ -55,6 +67,7 @@ type openedPorts struct {
 	txDev, rxDev     *engine.Device // nil: no such port
 	tx, rx           *raw.Port
 	txFacts, rxFacts *PortFacts
+	tap              *recording // nil: nothing is recorded
 }
 
 func openPorts(c *Config, clk clock.Clock) (*openedPorts, error) {
@@ -63,22 +76,42 @@ func openPorts(c *Config, clk clock.Clock) (*openedPorts, error) {
 		return nil, usage("port", "", "no port is named; `pktgen list` shows what there is")
 	}
 	var err error
+	if c.Tap != "" {
+		if o.tap, err = record(c.Tap); err != nil {
+			return nil, err
+		}
+	}
 	if c.TX != "" {
-		if o.txDev, o.txFacts, err = openDevice(c.TX, c.TX, clk); err != nil {
+		var tap *recording // of the receiving port, where there is one: it has seen what arrives
+		if c.RX == "" {
+			tap = o.tap
+		}
+		if o.txDev, o.txFacts, err = openDevice(c.TX, c.TX, clk, tap); err != nil {
+			o.Close() // the first error says what happened
+			if o.tap != nil {
+				o.tap.discard()
+			}
 			return nil, err
 		}
 	}
 	if c.RX != "" {
-		if o.rxDev, o.rxFacts, err = openDevice(c.RX, withRing(c), clk); err != nil {
+		if o.rxDev, o.rxFacts, err = openDevice(c.RX, withRing(c), clk, o.tap); err != nil {
 			o.Close() // the first error says what happened
+			if o.tap != nil {
+				o.tap.discard()
+			}
 			return nil, err
 		}
 	}
 	return o, nil
 }
 
-func openDevice(uri, full string, clk clock.Clock) (*engine.Device, *PortFacts, error) {
-	dev, err := device.Open(full, device.Options{Clock: clk})
+func openDevice(uri, full string, clk clock.Clock, tap *recording) (*engine.Device, *PortFacts, error) {
+	options := device.Options{Clock: clk}
+	if tap != nil {
+		options.TapTo = tap
+	}
+	dev, err := device.Open(full, options)
 	if err != nil {
 		return nil, nil, openError(uri, err)
 	}
@@ -135,7 +168,7 @@ func (o *openedPorts) prepare(p *Plan, t Token) error {
 	}
 	port, err := raw.NewPort(o.rxDev, raw.PortConfig{TxQueues: -1})
 	if err != nil {
-		return fmt.Errorf("pktgen: %s: %w", p.Config.RX, err)
+		return fmt.Errorf("%s: %w", p.Config.RX, err)
 	}
 	o.rx = port
 	o.in = &rawIn{q: port.Rx(0), dev: o.rxDev}
@@ -151,7 +184,7 @@ func (o *openedPorts) prepareSend(p *Plan, t Token) error {
 	}
 	port, err := raw.NewPort(o.txDev, c)
 	if err != nil {
-		return fmt.Errorf("pktgen: %s: %w", p.Config.TX, err)
+		return fmt.Errorf("%s: %w", p.Config.TX, err)
 	}
 	o.tx = port
 	tmpl, err := p.template()
@@ -166,7 +199,7 @@ func (o *openedPorts) prepareSend(p *Plan, t Token) error {
 			First: uint64(q), Step: uint32(p.Queues),
 		})
 		if err != nil {
-			return fmt.Errorf("pktgen: %s: queue %d: %w", p.Config.TX, q, err)
+			return fmt.Errorf("%s: queue %d: %w", p.Config.TX, q, err)
 		}
 		out.txs = append(out.txs, port.Tx(q))
 		out.streams = append(out.streams, s)
@@ -209,12 +242,16 @@ func (o *openedPorts) Close() error {
 			errs = append(errs, p.Close())
 		}
 	}
-	return errors.Join(append(errs, o.txDev.Close(), o.rxDev.Close())...)
+	errs = append(errs, o.txDev.Close(), o.rxDev.Close())
+	if o.tap != nil {
+		errs = append(errs, o.tap.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // Probe opens a port, tells what it is, and closes it again.
 func Probe(uri string) (*PortFacts, error) {
-	dev, facts, err := openDevice(uri, uri, clock.System())
+	dev, facts, err := openDevice(uri, uri, clock.System(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -281,20 +318,20 @@ func (o *rawOut) Hello(kind uint32, total uint64) error {
 	o.helloKey.Put(frame[f.TagOff:], kind, total, 0)
 	tmpl, err := raw.NewTemplateBytes(frame)
 	if err != nil {
-		return fmt.Errorf("pktgen: hello: %w", err)
+		return fmt.Errorf("hello: %w", err)
 	}
 	var buf [1][]byte
 	for end := o.clk.Now() + helloWaitNS; o.hello.Reserve(buf[:]) == 0; {
 		if o.clk.Now() > end {
-			return errors.New("pktgen: hello: the send queue is full")
+			return errors.New("hello: the send queue is full")
 		}
 	}
 	n := tmpl.Write(buf[0], 0, 0)
 	if _, err := o.hello.Commit([]int{n}); err != nil {
-		return fmt.Errorf("pktgen: hello: %w", err)
+		return fmt.Errorf("hello: %w", err)
 	}
 	if err := o.hello.Flush(); err != nil {
-		return fmt.Errorf("pktgen: hello: %w", err)
+		return fmt.Errorf("hello: %w", err)
 	}
 	for end := o.clk.Now() + helloWaitNS; o.hello.Outstanding() > 0 && o.clk.Now() < end; {
 		o.hello.Reclaim()

@@ -1,0 +1,28 @@
+package traffic
+
+import (
+	"bufio"
+	"errors"
+	"os"
+)
+
+// recording is the pcapng file of --tap.
+type recording struct {
+	*bufio.Writer
+	file *os.File
+}
+
+// record makes the file, so that a path that cannot be written is known before the first frame.
+func record(path string) (*recording, error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return nil, usage("tap", path, "cannot be written: "+err.Error())
+	}
+	return &recording{bufio.NewWriterSize(f, 1<<20), f}, nil
+}
+
+// Close ends the file. The devices that write it have been closed before.
+func (r *recording) Close() error { return errors.Join(r.Flush(), r.file.Close()) }
+
+// discard removes the file of a run that did not start.
+func (r *recording) discard() { os.Remove(r.file.Name()) }
