@@ -142,15 +142,18 @@ func withRing(c *Config) string {
 	if !strings.HasPrefix(c.RX, "packet:") || strings.Contains(c.RX, "ring=") || strings.Contains(c.RX, "slot=") {
 		return c.RX
 	}
+	sep := "?"
+	if strings.Contains(c.RX, "?") {
+		sep = "&"
+	}
+	if c.TX == "" { // the sizes are another's: slots of whole frames
+		return fmt.Sprintf("%s%sring=%d", c.RX, sep, ringMaxBytes)
+	}
 	sizes := c.Size.Distinct()
 	slot := 1 << bits.Len(uint(max(sizes[len(sizes)-1]+slotOverhead, slotLeast)-1))
 	bytes := ringMaxBytes
 	if rate, err := c.Rate.PPS(c.Size.Mean(), 0); err == nil && rate.Num > 0 {
 		bytes = int(min(max(rate.PPS()*float64(slot), ringLeastBytes), ringMostBytes))
-	}
-	sep := "?"
-	if strings.Contains(c.RX, "?") {
-		sep = "&"
 	}
 	return fmt.Sprintf("%s%sring=%d&slot=%d", c.RX, sep, bytes, slot)
 }
