@@ -18,6 +18,7 @@ const (
 const (
 	noRef       = ^uint64(0) // no region's reference
 	ethHeader   = 14
+	flagsByte   = 8 * (ring.OffFMCESE - 8) // bit position of fm_ce_se in the second word, read little-endian
 	maxMessage  = 1 << 31
 	commonFlags = Signaled | Solicited
 	allFlags    = Fence | Signaled | Solicited | Inline | IPCsum
@@ -26,7 +27,8 @@ const (
 // encoder turns requests into WQEs. It has what the loops need in one place.
 type encoder struct {
 	mrs       *mrTable
-	word      uint64 // opcode SEND and QP number as in the first word of a WQE
+	word      uint64 // opcode SEND, QP number and size of a common WQE, as in its first word
+	second    uint64 // its second word, little-endian, for a request without Signaled
 	always    uint8  // FlagSignaled when every request is signaled
 	quick     quick
 	open      bool // the state takes sends
@@ -54,6 +56,7 @@ func (e *encoder) init(q *QP, sigAll bool) {
 	if sigAll {
 		e.always = ring.FlagSignaled
 	}
+	e.second = uint64(e.always) << flagsByte
 	if c.Profile == ProfileMLX5 {
 		e.minFrame = 1
 	}
@@ -64,6 +67,7 @@ func (e *encoder) init(q *QP, sigAll bool) {
 	e.minFrame = max(e.minFrame, uint64(c.MinInline))
 	e.csum = c.Has(OffloadRawCsum)
 	e.quick = quickRaw0
+	e.word |= uint64(2 + ring.EthDS(e.minInline))
 	if e.minInline != 0 {
 		e.quick = quickRaw18
 	}
@@ -75,11 +79,12 @@ func (e *encoder) init(q *QP, sigAll bool) {
 // requests on it.
 func (e *encoder) run0(w []ring.Block, wrs []SendWR, ids []uint64, pi uint32) int {
 	ref := noRef
-	word, always := e.word|3, e.always
+	mrs, second := e.mrs, e.second
+	first := e.word | uint64(uint16(pi))<<40 // no run crosses the ring's edge, so 16 bits do not wrap within one
 	w, ids = w[:len(wrs)], ids[:len(wrs)]
 	for i := range wrs {
 		wr := &wrs[i]
-		if wr.Opcode != OpSend || wr.Flags&^commonFlags != 0 || len(wr.SGEs) != 1 || len(wr.Inline) != 0 {
+		if wr.special() || len(wr.SGEs) != 1 {
 			return i
 		}
 		s := &wr.SGEs[0]
@@ -87,33 +92,39 @@ func (e *encoder) run0(w []ring.Block, wrs []SendWR, ids []uint64, pi uint32) in
 			return i
 		}
 		if s.MR.ref != ref {
-			if e.mrs.find(s.MR.ref) == nil {
+			if mrs.find(s.MR.ref) == nil {
 				return i
 			}
 			ref = s.MR.ref
 		}
 		b := &w[i]
-		binary.BigEndian.PutUint64(b[0:8], uint64(uint16(pi))<<40|word)
-		binary.BigEndian.PutUint64(b[8:16], uint64(always|ce(wr.Flags))<<32)
+		binary.BigEndian.PutUint64(b[0:8], first+uint64(i)<<40)
+		binary.LittleEndian.PutUint64(b[8:16], second|uint64(wr.Flags&Signaled)<<(flagsByte+2))
 		*(*[16]byte)(b[16:32]) = [16]byte{}
 		binary.BigEndian.PutUint64(b[32:40], uint64(s.Len)<<32|uint64(s.MR.lkey))
 		binary.BigEndian.PutUint64(b[40:48], s.MR.addr+uint64(s.Off))
 		*(*[16]byte)(b[48:64]) = [16]byte{}
 		ids[i] = wr.ID
-		pi++
 	}
 	return len(wrs)
+}
+
+// special reports whether the request is not for the loops: tests that hardly
+// ever say yes, folded into one branch.
+func (wr *SendWR) special() bool {
+	return (int(wr.Opcode)^int(OpSend))|int(wr.Flags&^commonFlags)|len(wr.Inline) != 0
 }
 
 // run18 is run0 for devices that want the first 18 bytes in the WQE.
 func (e *encoder) run18(w []ring.Block, wrs []SendWR, ids []uint64, pi uint32) int {
 	ref := noRef
 	var mem []byte
-	word, always := e.word|4, e.always
+	second := e.second
+	first := e.word | uint64(uint16(pi))<<40
 	w, ids = w[:len(wrs)], ids[:len(wrs)]
 	for i := range wrs {
 		wr := &wrs[i]
-		if wr.Opcode != OpSend || wr.Flags&^commonFlags != 0 || len(wr.SGEs) != 1 || len(wr.Inline) != 0 {
+		if wr.special() || len(wr.SGEs) != 1 {
 			return i
 		}
 		s := &wr.SGEs[0]
@@ -131,13 +142,12 @@ func (e *encoder) run18(w []ring.Block, wrs []SendWR, ids []uint64, pi uint32) i
 			return i
 		}
 		b := &w[i]
-		binary.BigEndian.PutUint64(b[0:8], uint64(uint16(pi))<<40|word)
-		binary.BigEndian.PutUint64(b[8:16], uint64(always|ce(wr.Flags))<<32)
+		binary.BigEndian.PutUint64(b[0:8], first+uint64(i)<<40)
+		binary.LittleEndian.PutUint64(b[8:16], second|uint64(wr.Flags&Signaled)<<(flagsByte+2))
 		ring.PutEth18(b, 0, (*[ring.EthInline18]byte)(mem[s.Off:]))
 		binary.BigEndian.PutUint64(b[48:56], uint64(s.Len-ring.EthInline18)<<32|uint64(s.MR.lkey))
 		binary.BigEndian.PutUint64(b[56:64], s.MR.addr+uint64(s.Off)+ring.EthInline18)
 		ids[i] = wr.ID
-		pi++
 	}
 	return len(wrs)
 }
