@@ -164,9 +164,12 @@ func TestReceiveRingHoldsASecond(t *testing.T) {
 		{"packet:b?ring=1MiB", "max", "packet:b?ring=1MiB"},
 		{"loop:", "max", "loop:"},
 	} {
-		got := withRing(&Config{RX: c.rx, Rate: rateOf(t, c.rate)})
+		got := withRing(&Config{TX: "packet:a", RX: c.rx, Rate: rateOf(t, c.rate)})
 		if got != c.want {
 			t.Errorf("%s at %s: %s, want %s", c.rx, c.rate, got, c.want)
 		}
+	}
+	if got, want := withRing(&Config{RX: "packet:b"}), "packet:b?ring=67108864"; got != want {
+		t.Errorf("a receiver alone, which does not know the sizes: %s, want %s", got, want)
 	}
 }
