@@ -14,6 +14,9 @@ type recording struct {
 
 // record makes the file, so that a path that cannot be written is known before the first frame.
 func record(path string) (*recording, error) {
+	if _, err := OpenOutput("tap", path); err != nil {
+		return nil, err
+	}
 	f, err := os.Create(path)
 	if err != nil {
 		return nil, usage("tap", path, "cannot be written: "+err.Error())
@@ -24,5 +27,9 @@ func record(path string) (*recording, error) {
 // Close ends the file. The devices that write it have been closed before.
 func (r *recording) Close() error { return errors.Join(r.Flush(), r.file.Close()) }
 
-// discard removes the file of a run that did not start.
-func (r *recording) discard() { os.Remove(r.file.Name()) }
+// discard removes the file of a run that did not start, but never a device or a pipe.
+func (r *recording) discard() {
+	if info, err := os.Lstat(r.file.Name()); err == nil && info.Mode().IsRegular() {
+		os.Remove(r.file.Name())
+	}
+}
