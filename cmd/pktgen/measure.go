@@ -50,8 +50,8 @@ func (a *app) measure(ctx context.Context, f *flags, tx, rx string) error {
 	defer signals.Stop()
 	report, err := a.run(signals, c)
 	out.progress.End()
-	if report == nil {
-		return usageCode(err)
+	if report == nil { // nothing was sent
+		return &cli.CodeError{Code: cli.Usage, Err: err}
 	}
 	for _, as := range asserts {
 		report.Asserts = append(report.Asserts, as.Check(report))

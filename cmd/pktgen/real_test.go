@@ -3,11 +3,14 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/gopacket/gopacket/pcapgo"
 
 	"github.com/bluering/bluering/cmd/internal/cli"
 	"github.com/bluering/bluering/cmd/pktgen/traffic"
@@ -36,6 +39,8 @@ func TestBadPorts(t *testing.T) {
 		{"rx loop:", "run: ", "--run TOKEN"},
 		{"tx loop: --run nonsense", `run "nonsense": `, "1.RUNID.START.BOOT.FLOWS"},
 		{"tx pcap:" + dir + "/x.pcap --dst 8.8.8.8", `dst "8.8.8.8": is a public address`, "--yes-public"},
+		{"tx loop: --tap " + dir + "/no/t.pcapng", `tap "` + dir + `/no/t.pcapng": cannot write there`, "no such file or directory"},
+		{"tx loop: -s 9100 --tap " + dir + "/t.pcapng", `size "9100": `, "-s 9018"},
 		{"tx pcap:" + dir + "/no/x.pcap", `port "pcap:` + dir + `/no/x.pcap": `, "no such file or directory"},
 	} {
 		code, out, err := pktgen(strings.Fields(tc.args)...)
@@ -94,5 +99,37 @@ func TestLossIsCountedAndFailsItsAssertion(t *testing.T) {
 	}
 	if code != cli.AssertFails || r.Lost == 0 || r.Lost != r.Sent-r.Unique || !r.Asserts[1].Pass || !strings.Contains(stderr, "FAIL loss==0") {
 		t.Errorf("exit code %d, lost %d of %d, unique %d, stderr %s", code, r.Lost, r.Sent, r.Unique, stderr)
+	}
+}
+
+// TestTapRecordsEveryFrame: gopacket reads the recording.
+func TestTapRecordsEveryFrame(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "t.pcapng")
+	code, _, stderr := pktgen("tx", "loop:", "--rx", "loop:", "-n", "300", "--flows", "3", "-o", "none", "--tap", file)
+	if code != 0 {
+		t.Fatalf("exit code %d: %s", code, stderr)
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	r, err := pcapgo.NewNgReader(f, pcapgo.DefaultNgReaderOptions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ports := map[byte]int{}
+	for {
+		raw, _, err := r.ReadPacketData()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		ports[raw[35]]++ // the source port's low byte
+	}
+	if len(ports) != 3 || ports[0] != 100 || ports[1] != 100 || ports[2] != 100 {
+		t.Errorf("frames by flow: %v", ports)
 	}
 }

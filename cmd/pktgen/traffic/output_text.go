@@ -94,11 +94,17 @@ func writeCounts(b *strings.Builder, r *Report) {
 		return
 	}
 	lost := group(r.Lost)
+	if r.TX != nil {
+		fmt.Fprintf(b, "sent %s  ", group(r.Sent))
+	}
 	if r.Sent > 0 {
 		lost += fmt.Sprintf(" (%s %%)", trimFloat(r.LossRatio*100, 6))
 	}
-	fmt.Fprintf(b, "sent %s  received %s  lost %s  dup %s  reordered %s  foreign %s  late %s  unsent %s\n",
-		group(r.Sent), group(r.Received), lost, group(r.Duplicate), group(r.Reordered), group(r.Foreign), group(r.Late), group(r.Unsent))
+	fmt.Fprintf(b, "received %s  lost %s  dup %s  reordered %s  foreign %s", group(r.Received), lost, group(r.Duplicate), group(r.Reordered), group(r.Foreign))
+	if r.TX != nil {
+		fmt.Fprintf(b, "  late %s  unsent %s", group(r.Late), group(r.Unsent))
+	}
+	fmt.Fprintln(b)
 	var odd []string
 	for _, x := range []struct {
 		n    uint64
