@@ -1,7 +1,6 @@
 package pin
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -73,6 +72,7 @@ func Pin(cpu int) (unpin func(), err error) {
 		return nil, fmt.Errorf("pin: bind thread to cpu %d: %w", cpu, err)
 	}
 	if len(pinned) == 0 {
+		clear(original)
 		fallback = before
 	}
 	if _, known := original[tid]; !known {
@@ -88,19 +88,30 @@ func release(tid int) {
 	defer mu.Unlock()
 	delete(pinned, tid)
 	arrange()
-	if len(pinned) == 0 {
-		clear(original)
-	}
 	runtime.UnlockOSThread()
 }
 
 // arrange gives every thread that is not pinned what it had, less the pinned
-// processors. A thread may end meanwhile, or start: it then inherits a mask
-// that is already right. The caller holds mu.
+// processors. A thread may start meanwhile and inherit a mask its parent was
+// about to lose, so passes are made until two find nothing to do. (A thread
+// whose creation the kernel has begun but not listed through all of them keeps
+// the old mask until the next call: it can disturb the pinned one, not more.)
+// The caller holds mu.
 func arrange() {
+	const passes = 16 // each as a thread starts in the few microseconds of the last
+	for i, quiet := 0, 0; i < passes && quiet < 2; i++ {
+		if quiet++; arrangeOnce() {
+			quiet = 0
+		}
+		runtime.Gosched()
+	}
+}
+
+// arrangeOnce reports whether a mask had to be changed or a thread was new.
+func arrangeOnce() (more bool) {
 	tasks, err := os.ReadDir("/proc/self/task")
 	if err != nil {
-		return // no /proc: the pin holds, others are not kept off
+		return false // no /proc: the pin holds, others are not kept off
 	}
 	for _, e := range tasks {
 		tid, err := strconv.Atoi(e.Name())
@@ -113,7 +124,7 @@ func arrange() {
 		set, known := original[tid]
 		if !known {
 			set = initialMask(tid)
-			original[tid] = set
+			original[tid], more = set, true
 		}
 		less := set
 		for _, cpu := range pinned {
@@ -122,10 +133,14 @@ func arrange() {
 		if less.Count() == 0 {
 			less = set
 		}
-		if err := unix.SchedSetaffinity(tid, &less); err != nil && !errors.Is(err, unix.ESRCH) {
-			continue // a mask the kernel no longer accepts (hotplug): leave the thread alone
+		var now unix.CPUSet
+		if unix.SchedGetaffinity(tid, &now) != nil || now == less {
+			continue // it has ended, or is right already
 		}
+		// A mask the kernel no longer accepts (hotplug) leaves the thread alone.
+		more = unix.SchedSetaffinity(tid, &less) == nil || more
 	}
+	return more
 }
 
 // initialMask is what a thread seen for the first time had: its own mask at the
