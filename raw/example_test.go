@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"net"
+	"net/netip"
 
 	"github.com/bluering/bluering/engine"
 	"github.com/bluering/bluering/engine/device"
@@ -150,4 +152,40 @@ func ExampleStream() {
 	// {Flow:8 Seq:1 Time:103} true
 	// {Flow:7 Seq:2 Time:104} true
 	// <nil>
+}
+
+// Values come from a range with a step, or from a list, in a fixed order or at
+// random by a seed; with ByFlow, they go by the flow and not by the packet.
+func ExampleField() {
+	first, err := raw.NewTemplate(exampleLayers()...)
+	if err != nil {
+		log.Fatal(err)
+	}
+	frame := make([]byte, first.MaxFrame())
+	first.Write(frame, 0, 0)
+
+	t, err := raw.NewTemplateBytes(frame) // a captured frame would do as well
+	if err != nil {
+		log.Fatal(err)
+	}
+	addr := func(s string) raw.Value { return raw.Addr(netip.MustParseAddr(s)) }
+	for _, f := range []raw.Field{
+		{Kind: raw.SrcAddr, List: []raw.Value{addr("198.18.0.9"), addr("198.18.1.1")}, ByFlow: true},
+		{Kind: raw.DstAddr, Lo: addr("198.18.4.0"), Hi: addr("198.18.4.255"), Step: 2},
+		{Kind: raw.SrcPort, Order: raw.Random, Seed: 1, Lo: raw.Num(1024), Hi: raw.Num(65535)},
+	} {
+		if err := t.Vary(f); err != nil {
+			log.Fatal(err)
+		}
+	}
+	fmt.Println(len(raw.SizeRange(60, 1514).List), len(raw.Mix().List))
+	for i := range uint64(3) {
+		t.Write(frame, i, uint32(i%2))
+		fmt.Println(net.IP(frame[26:30]), net.IP(frame[30:34]), int(frame[34])<<8|int(frame[35]))
+	}
+	// Output:
+	// 1455 12
+	// 198.18.0.9 198.18.4.0 22839
+	// 198.18.1.1 198.18.4.2 37574
+	// 198.18.0.9 198.18.4.4 49135
 }
