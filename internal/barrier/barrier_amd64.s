@@ -2,14 +2,6 @@
 
 #include "textflag.h"
 
-// func ToDevice()
-TEXT ·ToDevice(SB), NOSPLIT, $0-0
-	RET
-
-// func FromDevice()
-TEXT ·FromDevice(SB), NOSPLIT, $0-0
-	RET
-
 // func FlushWC()
 TEXT ·FlushWC(SB), NOSPLIT, $0-0
 	SFENCE

@@ -5,17 +5,6 @@ package barrier
 // Register reports whether StoreDoorbell may be used on device registers.
 const Register = true
 
-// ToDevice keeps earlier stores ahead of later ones, as a device sees them.
-//
-//go:noescape
-func ToDevice()
-
-// FromDevice keeps earlier loads of memory written by a device ahead of later
-// loads.
-//
-//go:noescape
-func FromDevice()
-
 // FlushWC drains the write-combining buffers and keeps earlier stores, of
 // whatever memory type, ahead of later ones.
 //

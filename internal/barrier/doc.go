@@ -10,9 +10,9 @@
 //
 // In front of a software device none of it is needed beyond the atomics on the
 // records; the calls stay, because the code in front of the doorbell is the
-// same for every device. On amd64 the ordering barriers emit no instruction:
-// stores are seen in order, and a call of an assembly function already keeps
-// the compiler from moving memory accesses across it.
+// same for every device. On amd64 the ordering barriers are empty and inlined:
+// stores are seen in order, and each stands beside an atomic access or a
+// doorbell store, across which the compiler moves no memory access.
 //
 // With the build tag purego, or on other processors, the generic twin is used.
 // Its StoreDoorbell is an atomic store, which is not fit for device registers;
