@@ -42,7 +42,7 @@ var mayImport = map[string][]string{
 	"ud":     {"engine", "tso", "internal/proto", "internal/csum"},
 	"ud/...": {"ud", "engine", "internal/proto", "internal/csum"},
 
-	"cmd/...":   {"cmd/...", "raw", "ud", "engine", "engine/device", "engine/latency", "internal/clock", "internal/proto"},
+	"cmd/...":   {"cmd/...", "raw", "ud", "engine", "engine/device", "engine/latency", "internal/clock", "internal/proto", "internal/csum"},
 	"bench/...": {"..."},
 	"bench":     {"..."},
 }

@@ -1,8 +1,5 @@
 //go:build mlx5hdr
 
-// Package mlx5hdr shows what the C header infiniband/mlx5dv.h says: the bytes
-// that its inline setters write, and the offsets and constants of its structs.
-// It exists for one test of package ring; cgo cannot stand in a test file.
 package mlx5hdr
 
 /*
