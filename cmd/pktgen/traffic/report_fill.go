@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/klauspost/cpuid/v2"
+
 	"github.com/bluering/bluering/internal/clock"
 )
 
@@ -101,20 +103,12 @@ func (p *Plan) echo() ConfigEcho {
 
 // thisHost is the machine's fingerprint, without a name or an address in it.
 func thisHost() Host {
-	h := Host{OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), GoMaxProcs: runtime.GOMAXPROCS(0), Go: runtime.Version(), Clock: "tsc"}
+	h := Host{OS: runtime.GOOS, Arch: runtime.GOARCH, CPU: cpuid.CPU.BrandName, CPUs: runtime.NumCPU(), GoMaxProcs: runtime.GOMAXPROCS(0), Go: runtime.Version(), Clock: "tsc"}
 	if clock.System() == clock.Monotonic() {
 		h.Clock = "monotonic"
 	}
 	if b, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
 		h.Kernel = strings.TrimSpace(string(b))
-	}
-	if b, err := os.ReadFile("/proc/cpuinfo"); err == nil {
-		for _, line := range strings.Split(string(b), "\n") {
-			if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == "model name" {
-				h.CPU = strings.TrimSpace(value)
-				break
-			}
-		}
 	}
 	return h
 }
