@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
-	"net"
 	"strings"
 
 	"github.com/bluering/bluering/engine"
@@ -120,9 +119,7 @@ func openDevice(uri, full string, clk clock.Clock, tap *recording) (*engine.Devi
 		Port:   Port{URI: uri, Name: c.Name, Kind: c.Kind, IsWire: c.IsWire, SpeedBPS: c.SpeedBPS, MaxFrame: c.MaxFrame},
 		HWAddr: c.MAC, Addr4: c.Addr4, Addr6: c.Addr6, IfIndex: c.IfIndex, NetNS: c.NetNS,
 	}
-	if c.MAC != [6]byte{} {
-		f.MAC = net.HardwareAddr(c.MAC[:]).String()
-	}
+	f.MAC = macText(c.MAC)
 	return dev, f, nil
 }
 
@@ -271,7 +268,6 @@ type rawOut struct {
 	queues   []txQueue
 	hello    *raw.TxQueue // nil: no hellos
 	helloKey proto.TagKey
-	hellos   uint64
 }
 
 func (o *rawOut) Queues() []txQueue { return o.queues }
