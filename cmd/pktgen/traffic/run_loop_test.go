@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 )
@@ -171,5 +173,17 @@ func TestReceiveRingHoldsASecond(t *testing.T) {
 	}
 	if got, want := withRing(&Config{RX: "packet:b"}), "packet:b?ring=67108864"; got != want {
 		t.Errorf("a receiver alone, which does not know the sizes: %s, want %s", got, want)
+	}
+}
+
+// TestLogTellsOfARun: the caller's logger gets the start and the end of a run, with its counts.
+func TestLogTellsOfARun(t *testing.T) {
+	var out strings.Builder
+	c := Config{Count: 1000, Log: slog.New(slog.NewTextHandler(&out, nil))}
+	checkClean(t, loopRun(t, c), 1000)
+	for _, want := range []string{`msg="run starts"`, `msg="run ended"`, "sent=1000", "lost=0"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %s in\n%s", want, &out)
+		}
 	}
 }

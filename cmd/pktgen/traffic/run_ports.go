@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/bits"
 	"strings"
+	"time"
 
 	"github.com/bluering/bluering/engine"
 	"github.com/bluering/bluering/engine/device"
@@ -36,7 +38,28 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 	if r == nil && ports.tap != nil {
 		ports.tap.discard()
 	}
+	if r != nil {
+		logResult(ctx, c.logger(), r, err)
+	}
 	return r, err
+}
+
+// logger is where a run tells what happens to it; silent unless the caller gave one.
+func (c *Config) logger() *slog.Logger {
+	if c.Log == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return c.Log
+}
+
+// logResult says how a run ended. What a caller gets as an error is logged as one level below.
+func logResult(ctx context.Context, l *slog.Logger, r *Report, err error) {
+	counts := []any{"outcome", r.Outcome, "sent", r.Sent, "received", r.Received, "lost", r.Lost, "elapsed", time.Duration(r.ElapsedNS)}
+	if err != nil {
+		l.InfoContext(ctx, "run failed", append(counts, "err", err)...)
+		return
+	}
+	l.InfoContext(ctx, "run ended", counts...)
 }
 
 // run plans and carries out c over the open ports.
@@ -52,6 +75,8 @@ func (o *openedPorts) run(ctx context.Context, c Config) (*Report, error) {
 	if err := o.prepare(plan, token); err != nil {
 		return nil, err
 	}
+	c.logger().InfoContext(ctx, "run starts", "tx", c.TX, "rx", c.RX, "rate", c.Rate.String(), "flows", plan.Flows,
+		"queues", plan.Queues, "seed", fmt.Sprintf("%#x", c.Seed), "run", token.String())
 	if c.OnPlan != nil {
 		c.OnPlan(plan)
 	}
