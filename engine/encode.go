@@ -175,7 +175,7 @@ var ringOpcodes = [numOpcodes]ring.Opcode{
 	OpBindMW: ring.OpUMR, OpSendInval: ring.OpSendInval, OpTSO: ring.OpTSO,
 }
 
-// plan judges a request (semantics C, D, K) and sizes its WQE.
+// plan judges a request (items C, D, K) and sizes its WQE.
 func (e *encoder) plan(wr *SendWR, p *plan) Cause {
 	if cause := e.checkOpcode(wr); cause != CauseNone {
 		return cause

@@ -119,7 +119,7 @@ func (e *PostError) Unwrap() error { return e.Errno }
 var closedPost = &PostError{Cause: CauseClosed, Errno: syscall.EINVAL}
 
 // errno gives what a device of the profile returns from ibv_post_send, or from
-// ibv_wr_complete when batch is set (formats section 12, semantics D1..D3).
+// ibv_wr_complete when batch is set (D1..D3; libmlx5 and kernel rxe differ).
 func (c Cause) errno(p Profile, batch bool) syscall.Errno {
 	switch c {
 	case CauseFull:

@@ -59,7 +59,7 @@ func TestPollerIdlesAsTold(t *testing.T) {
 			return 0
 		}})
 		r.ok(err)
-		r.ok(p.Run(nil))
+		r.ok(p.Run(context.Background()))
 		s := p.Stalls()
 		want := map[Idle]Stalls{IdleSpin: {}, IdleYield: {Yields: 91}, IdlePark: {Parks: 10}}[idle]
 		if s.Yields != want.Yields || s.Parks != want.Parks || r.s.waits != int(want.Parks) || s.Rounds != 100 {

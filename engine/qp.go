@@ -300,7 +300,7 @@ func (q *QP) Modify(to QPState, a QPAttr, mask AttrMask) error {
 	}
 	defer q.leaveBoth()
 	from := q.State()
-	if err := checkModify(&q.dev.caps, q.typ, from, to, &a, mask); err != nil {
+	if err := q.dev.caps.checkModify(q.typ, from, to, &a, mask); err != nil {
 		return fmt.Errorf("engine: QP 0x%x: %w", q.qpn, err)
 	}
 	if to == StateErr {

@@ -62,8 +62,7 @@ type edge struct {
 
 const curQKey = AttrCurState | AttrQKey
 
-// edges is the table of transitions (semantics B; the kernel's
-// ib_modify_qp_is_ok). The ways to RESET and ERR are added by init order below.
+// edges is the table of transitions, as the kernel's ib_modify_qp_is_ok has it.
 var edges = [numStates][numStates]edge{
 	StateReset: {
 		StateReset: {legal: true},
@@ -105,7 +104,7 @@ var edges = [numStates][numStates]edge{
 
 // checkModify judges a transition without making it. A standard bit that the
 // edge does not list is EINVAL, any other bit EOPNOTSUPP (B-05, B-09).
-func checkModify(c *Caps, t QPType, from, to QPState, a *QPAttr, mask AttrMask) error {
+func (c *Caps) checkModify(t QPType, from, to QPState, a *QPAttr, mask AttrMask) error {
 	mask &^= AttrState
 	bad := func(errno syscall.Errno, format string, args ...any) error {
 		return fmt.Errorf("%v to %v: %s: %w", from, to, fmt.Sprintf(format, args...), errno)

@@ -41,7 +41,7 @@ func (r *rig) bring(to QPState) {
 	}
 }
 
-// The table of semantics B, written once more: rows RESET .. ERR.
+// The table of items B, written once more: rows RESET .. ERR.
 var legalEdges = map[QPType][numStates]string{
 	RawPacket: {"RESET INIT", "RESET INIT RTR ERR", "RESET RTS ERR", "RESET RTS SQD ERR", "RESET RTS SQD ERR", "RESET RTS ERR", "RESET ERR"},
 	UD:        {"RESET INIT", "RESET INIT RTR ERR", "RESET RTS ERR", "RESET RTS SQD ERR", "RESET RTS SQD ERR", "RESET RTS ERR", "RESET ERR"},
@@ -83,7 +83,7 @@ func TestMasksOfEveryEdge(t *testing.T) { // B-03, B-04, B-05: one required bit 
 				a := QPAttr{Port: 1, CurState: QPState(from)}
 				c := &Caps{}
 				check := func(mask AttrMask) error {
-					return checkModify(c, typ, QPState(from), QPState(to), &a, mask)
+					return c.checkModify(typ, QPState(from), QPState(to), &a, mask)
 				}
 				if err := check(all | AttrState); err != nil {
 					t.Errorf("%v %v-%v: %v", typ, QPState(from), QPState(to), err)
@@ -145,7 +145,7 @@ func TestAttributeValues(t *testing.T) {
 		{"psn of 25 bits", UD, StateRTR, StateRTS, QPAttr{SQPSN: 1 << 24}, AttrSQPSN, Caps{}, syscall.EINVAL},
 	} {
 		t.Run(c.id, func(t *testing.T) {
-			err := checkModify(&c.caps, c.typ, c.from, c.to, &c.attr, c.mask)
+			err := c.caps.checkModify(c.typ, c.from, c.to, &c.attr, c.mask)
 			if c.want == nil && err != nil || c.want != nil && !errors.Is(err, c.want) {
 				t.Fatalf("got %v, want %v", err, c.want)
 			}

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"fmt"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -13,23 +12,22 @@ import (
 // them with the device halves when a test, a doorbell or a poll tells it to. It
 // looks no key up; what a WQE said is kept for the test to read.
 type stub struct {
-	caps     Caps
-	qps      map[uint32]*stubQP
-	cqs      map[uint32]*stubCQ
-	nextQPN  uint32
-	nextCQN  uint32
-	nextKey  uint32
-	keys     map[uint32]bool
-	hold     bool // doorbells and polls execute nothing
-	rings    int
-	lastWord uint64
-	sent     []stubSend
-	quiet    bool // do not keep what was sent
-	silent   bool // tell neither states nor overruns
-	flows    map[uint64]FlowRule
-	fail     error // what the next control call returns
-	attrs    []QPAttr
-	waits    int
+	caps    Caps
+	qps     map[uint32]*stubQP
+	cqs     map[uint32]*stubCQ
+	nextQPN uint32
+	nextCQN uint32
+	nextKey uint32
+	keys    map[uint32]bool
+	hold    bool // doorbells and polls execute nothing
+	rings   int
+	sent    []stubSend
+	quiet   bool // do not keep what was sent
+	silent  bool // tell neither states nor overruns
+	flows   map[uint64]FlowRule
+	fail    error // what the next control call returns
+	attrs   []QPAttr
+	waits   int
 }
 
 type stubQP struct {
@@ -218,9 +216,8 @@ func (s *stub) Detach(id uint64) error {
 	return nil
 }
 
-func (s *stub) Ring(qpn uint32, word uint64) {
+func (s *stub) Ring(uint32, uint64) {
 	s.rings++
-	s.lastWord = word
 	if !s.hold {
 		s.run()
 	}
@@ -345,7 +342,7 @@ func (s *stub) deliver(qpn, n uint32, kind ring.CQEOpcode, more func(*ring.CQE))
 	return true
 }
 
-// bench is a device with one queue pair in RTS.
+// rig is a device with one queue pair in RTS.
 type rig struct {
 	t   testing.TB
 	s   *stub
@@ -440,5 +437,3 @@ func (r *rig) poll() []Completion {
 		out = append(out, r.wc[:n]...)
 	}
 }
-
-func (r *rig) String() string { return fmt.Sprint(r.s.caps.Name) }
