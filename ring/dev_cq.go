@@ -45,29 +45,70 @@ func (d *DevCQ) Free() int {
 	return max(0, len(d.cqes)-int(used))
 }
 
-// Next gives the next entry, zeroed, to be filled and sealed; false when the
-// queue is full. The record is read only when the room known of is used up.
+// Room gives how many of n entries may be written now. The record is read only
+// when the room known of does not suffice.
+func (d *DevCQ) Room(n int) int {
+	room := len(d.cqes) - int(d.pi-d.ci)
+	if room < n {
+		room = d.Free()
+	}
+	return min(n, room)
+}
+
+// Next gives the next entry, to be written whole with one of its Put methods
+// and sealed; false when the queue is full. What stood in the entry may still
+// stand there. The record is read only when the room known of is used up.
 func (d *DevCQ) Next() (*CQE, bool) {
 	if d.pi-d.ci > d.mask && d.Free() == 0 {
 		return nil, false
 	}
-	c := &d.held
-	if d.pi != d.pub {
-		c = &d.cqes[d.pi&d.mask]
+	return d.entry(d.pi), true
+}
+
+// entry gives the memory in which the completion of that counter is built.
+func (d *DevCQ) entry(pi uint32) *CQE {
+	if pi == d.pub {
+		return &d.held
 	}
-	*c = CQE{}
-	return c, true
+	return &d.cqes[pi&d.mask]
 }
 
 // Seal finishes the entry that Next gave: its last byte gets opOwn, that is
 // CQEOpcode<<4 with OpOwnSolicited, and the owner bit of its counter.
 func (d *DevCQ) Seal(opOwn uint8) {
-	c := &d.held
-	if d.pi != d.pub {
-		c = &d.cqes[d.pi&d.mask]
-	}
-	c[cqeOpOwn] = opOwn&^opOwnOwner | uint8(d.pi>>d.lap&1)
+	d.entry(d.pi)[cqeOpOwn] = opOwn&^opOwnOwner | uint8(d.pi>>d.lap&1)
 	d.pi++
+}
+
+// Done is a completion of a burst that differs from its neighbours in this only.
+type Done struct {
+	Time    uint64
+	Bytes   uint32 // 0 of a send
+	Counter uint16
+}
+
+// PutDone writes and seals one completion for each of done, of one queue pair
+// and one kind, which is CQEReq with op or CQERecv with 0: the bytes that Next,
+// PutReq or PutRecv, and Seal would write. The caller has asked Room.
+func (d *DevCQ) PutDone(uidx, qpn uint32, kind CQEOpcode, op Opcode, done []Done) {
+	cqes, lap, pi := d.cqes, d.lap, d.pi
+	user := uint64(uidx&0xffffff) << 32
+	last := uint64(op)<<56 | uint64(qpn&0xffffff)<<32 | uint64(kind)<<4
+	if len(cqes) == 0 {
+		return
+	}
+	c := d.entry(pi)
+	for i := range done {
+		w := &done[i]
+		c.zero32()
+		binary.BigEndian.PutUint64(c[32:40], user)
+		binary.BigEndian.PutUint64(c[40:48], uint64(w.Bytes))
+		binary.BigEndian.PutUint64(c[48:56], w.Time)
+		binary.BigEndian.PutUint64(c[56:64], last|uint64(w.Counter)<<16|uint64(pi>>lap&1))
+		pi++
+		c = &cqes[int(pi)&(len(cqes)-1)]
+	}
+	d.pi = pi
 }
 
 // Publish releases the pending burst with one atomic store and gives its

@@ -1,6 +1,7 @@
 package ring
 
 import (
+	"encoding/binary"
 	"fmt"
 
 	"github.com/bluering/bluering/internal/barrier"
@@ -59,6 +60,38 @@ func (d *DevRQ) Advance() uint16 {
 		d.ci++
 	}
 	return c
+}
+
+// Run reads up to len(segs) entries without taking them, from the oldest on, as
+// long as each has exactly one piece, and gives their number. An entry of
+// another shape ends the run and is left to Peek. The record is read only when
+// fewer entries are known of.
+func (d *DevRQ) Run(segs []Seg) (n int) {
+	if int(d.pi-d.ci) < len(segs) {
+		d.Available()
+	}
+	segs = segs[:min(len(segs), int(d.pi-d.ci))]
+	for i := range segs {
+		off := int((d.ci+uint32(i))&d.mask) * d.stride
+		b := d.mem[off : off+d.stride]
+		s := getSeg(b)
+		if s.Len == 0 {
+			return i
+		}
+		if len(b) >= 2*DSBytes && binary.BigEndian.Uint64(b[DSBytes:]) != TermLKey {
+			return i
+		}
+		segs[i] = s
+	}
+	return len(segs)
+}
+
+// Take takes the first n entries that Run read and gives the counter of the
+// first.
+func (d *DevRQ) Take(n int) (first uint16) {
+	first = uint16(d.ci)
+	d.ci += min(uint32(n), d.pi-d.ci)
+	return first
 }
 
 // CI gives the counter of the next entry to take.

@@ -84,17 +84,35 @@ func (t *mtt) deregister(key uint32) error {
 }
 
 // lookup returns the n bytes at addr of the region that key names, or nil when the key, the protection
-// domain, the right or a bound does not hold. A freed slot has no memory, so each bound fails there.
+// domain, the right or a bound does not hold.
 // n is at least 1: callers drop empty segments, whose keys are never looked at (D-11).
 func (t *mtt) lookup(key uint32, addr uint64, n uint32, pd uint32, need engine.Access) []byte {
+	if r := t.find(key, pd, need); r != nil {
+		return r.slice(addr, n)
+	}
+	return nil
+}
+
+// find is the part of lookup that is the same for all segments with one key: the region, or nil. It stays
+// valid for the rest of the burst, because keys change between Steps only.
+func (t *mtt) find(key, pd uint32, need engine.Access) *region {
 	index := uint64(key >> 8)
 	if index >= uint64(len(t.regions)) {
 		return nil
 	}
 	r := &t.regions[index]
+	if r.key != key || r.pd != pd || r.access&need != need {
+		return nil
+	}
+	return r
+}
+
+// slice returns the n bytes at addr, at least 1, or nil when they are not all in the region. A freed slot has
+// no memory, so each bound fails there.
+func (r *region) slice(addr uint64, n uint32) []byte {
 	off := addr - r.base // an address below the base becomes a huge offset
 	size := uint64(len(r.mem))
-	if r.key != key || r.pd != pd || r.access&need != need || off >= size || uint64(n) > size-off {
+	if off >= size || uint64(n) > size-off {
 		return nil
 	}
 	return r.mem[off : off+uint64(n) : off+uint64(n)]
