@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bluering/bluering/internal/clock"
+	"github.com/bluering/bluering/internal/proto"
 )
 
 const (
@@ -19,9 +20,10 @@ const (
 )
 
 // Impair is a wire that makes worse what comes in over another one. What goes out passes untouched: both ends
-// of a loop are wrapped, so that each direction is impaired once. Each arriving frame draws, in this order:
-// lost? duplicated? corrupted? held back? jitter. The same seed and the same frames meet the same fate,
-// whatever the time between them.
+// of a loop are wrapped, so that each direction is impaired once. A frame meets one fate at most, the first that
+// it draws of: lost, corrupted, duplicated, held back. So the books add up with those of any receiver: what it
+// misses is lost or corrupted, and nothing else is doubled or late than what is counted here. The same seed and
+// the same frames meet the same fate, whatever the time between them.
 //
 //	wire ─► Next of it ─► fate ─► pipe of frames with their times ─► Next
 //
@@ -40,6 +42,7 @@ type Impair struct {
 	in     [impairBurst]Frame
 	lens   [3]int32 // of room and put
 	bufs   [3][]byte
+	head   proto.Headers // of a frame to corrupt
 	wait   waiter
 	armed  bool
 	stats  Stats
@@ -132,25 +135,21 @@ func (m *Impair) decide(f *Frame, now int64) {
 		at = now
 	}
 	at += int64(m.how.Delay) + int64(jitter*float64(m.how.Jitter))
-	flips := uint64(0)
-	if corrupt {
+	switch {
+	case corrupt: // it overtakes nothing: nobody can tell what it was
 		m.stats.ImpairCorrupted++
-		flips = 1 << (bit % 8)
-	}
-	bit = bit / 8 % uint64(len(f.Data))
-	if dup {
+		flipCovered(m.put(f.Data, at), &m.head, bit)
+		return
+	case dup:
 		m.stats.ImpairDuplicated++
-		m.put(f.Data, at)[bit] ^= byte(flips)
-	}
-	if hold && m.held == nil { // of a double only one is held back
-		m.stats.ImpairReordered++
-		m.held = m.store[:copy(m.store, f.Data)]
-		m.held[bit] ^= byte(flips)
-		m.heldAt = at
+		m.put(f.Data, at)
+	case hold && m.held == nil:
+		m.held, m.heldAt = m.store[:copy(m.store, f.Data)], at
 		return
 	}
-	m.put(f.Data, at)[bit] ^= byte(flips)
+	m.put(f.Data, at)
 	if m.held != nil {
+		m.stats.ImpairReordered++
 		m.letGo(at)
 	}
 }

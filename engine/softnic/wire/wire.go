@@ -70,7 +70,7 @@ type Stats struct {
 
 	ImpairLost       uint64 // what Impair did to the frames received here
 	ImpairDuplicated uint64
-	ImpairReordered  uint64
+	ImpairReordered  uint64 // held back and overtaken
 	ImpairCorrupted  uint64
 }
 
