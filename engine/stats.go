@@ -20,12 +20,13 @@ const (
 	DropPKey                         // a datagram with a wrong P_Key
 	DropWire                         // lost in the wire's receive ring
 	DropNoPeer                       // sent to a port that nobody has opened
+	DropTruncated                    // longer than the wire's memory for a frame, which has its beginning only
 	NumDropReasons
 )
 
 var dropNames = [NumDropReasons]string{
 	"no_rule", "no_wqe", "oversize", "state", "protection", "runt", "malformed",
-	"checksum", "unknown_qp", "qkey", "pkey", "wire", "no_peer",
+	"checksum", "unknown_qp", "qkey", "pkey", "wire", "no_peer", "truncated",
 }
 
 // String gives the name used in reports.

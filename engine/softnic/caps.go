@@ -21,7 +21,7 @@ func (n *NIC) Caps() engine.Caps {
 // Counters adds what the NIC and its wire have counted. Any goroutine may ask.
 //
 // DropWire is what came off second best between two NICs: frames beyond the receive ring or the queue of the
-// wire, frames an impaired wire lost, frames it had to cut. DropNoPeer counts at the sender.
+// wire, frames an impaired wire lost. DropNoPeer counts at the sender.
 func (n *NIC) Counters(c *engine.Counters) {
 	n.control(func() error {
 		o := &n.counters

@@ -255,7 +255,7 @@ func (n *NIC) unfit(f *wire.Frame) bool {
 	if len(f.Data) < ethernetHeader {
 		n.drop(engine.DropRunt, len(f.Data))
 	} else {
-		n.drop(engine.DropWire, len(f.Data))
+		n.drop(engine.DropTruncated, len(f.Data))
 	}
 	return true
 }
