@@ -44,9 +44,9 @@ func MakeAV(f *AVFields) AV {
 	copy(a[avMAC:], f.MAC[:])
 	a[avTClass] = f.TClass
 	a[avHop] = f.HopLimit
-	binary.BigEndian.PutUint32(a[avGIDFlow:], uint32(f.SGIDIndex)<<20|f.FlowLabel&0xfffff)
+	put32(a[avGIDFlow:], uint32(f.SGIDIndex)<<20|f.FlowLabel&0xfffff)
 	copy(a[avGID:], f.GID[:])
-	binary.BigEndian.PutUint32(a[avQPN:], avLong)
+	put32(a[avQPN:], avLong)
 	return a
 }
 
@@ -67,10 +67,10 @@ func (a *AV) Fields() AVFields {
 }
 
 // QKey gives the Q_Key.
-func (a *AV) QKey() uint32 { return binary.BigEndian.Uint32(a[avQKey:]) }
+func (a *AV) QKey() uint32 { return get32(a[avQKey:]) }
 
 // QPN gives the remote QP number.
-func (a *AV) QPN() uint32 { return binary.BigEndian.Uint32(a[avQPN:]) & 0xffffff }
+func (a *AV) QPN() uint32 { return get32(a[avQPN:]) & 0xffffff }
 
 // Long reports whether the AV is of the 48-byte form, the only one used here.
 func (a *AV) Long() bool { return a[avQPN]&0x80 != 0 }
@@ -81,7 +81,7 @@ func (a *AV) MAC() *[6]byte { return (*[6]byte)(a[avMAC:]) }
 // GID gives the destination GID in place.
 func (a *AV) GID() *[16]byte { return (*[16]byte)(a[avGID:]) }
 
-func (a *AV) gidFlow() uint32 { return binary.BigEndian.Uint32(a[avGIDFlow:]) }
+func (a *AV) gidFlow() uint32 { return get32(a[avGIDFlow:]) }
 
 // SrcPort gives the UDP source port that libmlx5 derives from a non-zero flow
 // label (rdma_flow_label_to_udp_sport).

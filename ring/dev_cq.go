@@ -1,7 +1,6 @@
 package ring
 
 import (
-	"encoding/binary"
 	"math/bits"
 )
 
@@ -101,10 +100,10 @@ func (d *DevCQ) PutDone(uidx, qpn uint32, kind CQEOpcode, op Opcode, done []Done
 	for i := range done {
 		w := &done[i]
 		c.zero32()
-		binary.BigEndian.PutUint64(c[32:40], user)
-		binary.BigEndian.PutUint64(c[40:48], uint64(w.Bytes))
-		binary.BigEndian.PutUint64(c[48:56], w.Time)
-		binary.BigEndian.PutUint64(c[56:64], last|uint64(w.Counter)<<16|uint64(pi>>lap&1))
+		put64(c[32:40], user)
+		put64(c[40:48], uint64(w.Bytes))
+		put64(c[48:56], w.Time)
+		put64(c[56:64], last|uint64(w.Counter)<<16|uint64(pi>>lap&1))
 		pi++
 		c = &cqes[int(pi)&(len(cqes)-1)]
 	}
@@ -120,7 +119,7 @@ func (d *DevCQ) Publish() int {
 	}
 	c := &d.cqes[d.pub&d.mask]
 	*(*[cqeLast]byte)(c[:]) = *(*[cqeLast]byte)(d.held[:])
-	publishLast(c, binary.BigEndian.Uint64(d.held[cqeLast:]))
+	publishLast(c, get64(d.held[cqeLast:]))
 	d.pub = d.pi
 	return int(n)
 }

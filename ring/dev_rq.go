@@ -1,7 +1,6 @@
 package ring
 
 import (
-	"encoding/binary"
 	"fmt"
 
 	"github.com/bluering/bluering/internal/barrier"
@@ -78,7 +77,7 @@ func (d *DevRQ) Run(segs []Seg) (n int) {
 		if s.Len == 0 {
 			return i
 		}
-		if len(b) >= 2*DSBytes && binary.BigEndian.Uint64(b[DSBytes:]) != TermLKey {
+		if len(b) >= 2*DSBytes && get64(b[DSBytes:]) != TermLKey {
 			return i
 		}
 		segs[i] = s

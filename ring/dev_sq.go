@@ -162,17 +162,17 @@ func (d *DevSQ) FetchRun(out []Short) (n int) {
 	for i := range out {
 		ci := d.ci + uint32(i)
 		w := &blocks[int(ci)&(len(blocks)-1)]
-		c0 := binary.BigEndian.Uint64(w[0:8])
-		c1 := binary.BigEndian.Uint64(w[8:16]) >> 32 // the immediate is of no account
+		c0 := get64(w[0:8])
+		c1 := get64(w[8:16]) >> 32 // the immediate is of no account
 		e := binary.NativeEndian.Uint64(w[16:24]) | binary.NativeEndian.Uint64(w[24:32])
-		head := binary.BigEndian.Uint64(w[32:40])
+		head := get64(w[32:40])
 		size := uint32(head >> 32)
 		if c0 != want|uint64(uint16(ci))<<40 || c1&^(FlagSignaled|FlagSolicited) != 0 || e != 0 ||
 			size-1 >= inlineFlag-1 {
 			return i
 		}
 		s := &out[i]
-		s.Addr = binary.BigEndian.Uint64(w[40:48])
+		s.Addr = get64(w[40:48])
 		s.Len, s.LKey = size, uint32(head)
 		s.Index, s.Signaled = uint16(ci), c1&FlagSignaled != 0
 	}
@@ -218,6 +218,6 @@ func (d *DevSQ) Reset() { d.pi, d.ci, d.bb = 0, 0, 0 }
 
 // isPad reports whether the block is a NOP as Reserve writes it.
 func isPad(w *Block, pi uint16, qpn uint32) bool {
-	return binary.BigEndian.Uint64(w[0:8]) == uint64(pi)<<40|uint64(qpn)<<8|1 &&
-		binary.BigEndian.Uint64(w[8:16]) == 0
+	return get64(w[0:8]) == uint64(pi)<<40|uint64(qpn)<<8|1 &&
+		get64(w[8:16]) == 0
 }

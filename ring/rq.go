@@ -1,7 +1,6 @@
 package ring
 
 import (
-	"encoding/binary"
 	"fmt"
 
 	"github.com/bluering/bluering/internal/barrier"
@@ -102,11 +101,11 @@ func (q *RQ) Post1(seg Seg, wrID uint64) bool {
 	}
 	slot := q.pi & q.mask
 	b := q.entry(slot)
-	binary.BigEndian.PutUint64(b[0:8], uint64(seg.Len)<<32|uint64(seg.LKey))
-	binary.BigEndian.PutUint64(b[8:16], seg.Addr)
+	put64(b[0:8], uint64(seg.Len)<<32|uint64(seg.LKey))
+	put64(b[8:16], seg.Addr)
 	if len(b) >= 2*DSBytes {
-		binary.BigEndian.PutUint64(b[16:24], TermLKey)
-		binary.BigEndian.PutUint64(b[24:32], 0)
+		put64(b[16:24], TermLKey)
+		put64(b[24:32], 0)
 	}
 	q.wrIDs[slot] = wrID
 	q.pi++
@@ -186,14 +185,14 @@ func PutScatter(entry []byte, segs []Seg) bool {
 
 func putSeg(b []byte, s Seg) {
 	_ = b[15]
-	binary.BigEndian.PutUint64(b[0:8], uint64(s.Len)<<32|uint64(s.LKey))
-	binary.BigEndian.PutUint64(b[8:16], s.Addr)
+	put64(b[0:8], uint64(s.Len)<<32|uint64(s.LKey))
+	put64(b[8:16], s.Addr)
 }
 
 func getSeg(b []byte) Seg {
 	_ = b[15]
-	v := binary.BigEndian.Uint64(b[0:8])
-	return Seg{Addr: binary.BigEndian.Uint64(b[8:16]), Len: uint32(v >> 32), LKey: uint32(v)}
+	v := get64(b[0:8])
+	return Seg{Addr: get64(b[8:16]), Len: uint32(v >> 32), LKey: uint32(v)}
 }
 
 // GetScatter reads a receive entry up to its terminator or its end, and gives

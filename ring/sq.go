@@ -40,13 +40,13 @@ func pow2ceil(n int) int { return 1 << bits.Len(uint(n-1)) }
 
 func isPow2(n int) bool { return n > 0 && n&(n-1) == 0 }
 
-// sqWR remembers a request at its first slot. pi tells whether the slot still
-// is the start of the request that was put there.
+// sqWR remembers a request at its first slot. place is stored as one word: bits
+// 63:32 are the counter of that slot, which tells whether it still is the start
+// of the request that was put there, 31:16 the low bits of the number of
+// requests before it, 15:0 its blocks, 0 when nothing starts here.
 type sqWR struct {
-	wrID uint64
-	pi   uint32
-	ord  uint16 // low bits of the number of requests before it
-	bb   uint16 // 0: nothing starts here
+	wrID  uint64
+	place uint64
 }
 
 // SQ is the host half of a send queue. One goroutine owns it.
@@ -104,11 +104,18 @@ func NewSQ(blocks []Block, rec Record, c SQConfig) (*SQ, error) {
 // each. ok is false when there is no room, or bb is not 1..MaxBB. Nothing
 // moves before Commit; a Reserve that is not committed is void.
 func (q *SQ) Reserve(bb int) (w []Block, pi uint32, ok bool) {
-	if uint32(bb-1) >= q.maxBB {
+	n, pi := uint32(bb), q.pi
+	if n-1 >= q.maxBB {
 		return nil, 0, false
 	}
-	w, pi, n := q.ReserveRun(1, bb)
-	return w, pi, n == 1
+	slots := uint32(len(q.blocks))
+	s := pi & q.mask
+	if n > slots-s || n > slots-(pi-q.ci) { // full, or at the edge
+		w, pi, got := q.ReserveRun(1, bb)
+		return w, pi, got == 1
+	}
+	q.resPI, q.resEnd = pi, pi+n
+	return q.blocks[s : s+n : s+n], pi, true
 }
 
 // ReserveRun gives contiguous blocks for up to n WQEs of bb blocks each, and
@@ -163,11 +170,11 @@ func (q *SQ) Commit(bb int, wrID uint64) {
 		return
 	}
 	m := &q.wrs[pi&q.mask]
-	m.wrID, m.pi, m.ord, m.bb = wrID, pi, uint16(q.posted), uint16(bb)
+	m.wrID, m.place = wrID, uint64(pi)<<32|uint64(q.posted&0xffff)<<16|uint64(bb)
 	q.posted++
 	q.last = pi
 	q.pi = pi + uint32(bb)
-	q.resPI, q.resEnd = q.pi, q.pi
+	q.resEnd = pi
 }
 
 // CommitRun makes the first n*bb blocks of the last ReserveRun n requests,
@@ -182,7 +189,7 @@ func (q *SQ) CommitRun(n, bb int, firstID uint64) {
 	wrs := q.wrs[s : s+uint32(n*bb)]
 	for i := 0; i < len(wrs); i += bb {
 		m := &wrs[i]
-		m.wrID, m.pi, m.ord, m.bb = firstID, pi, uint16(ord), uint16(bb)
+		m.wrID, m.place = firstID, uint64(pi)<<32|uint64(ord&0xffff)<<16|uint64(bb)
 		firstID++
 		ord++
 		pi += uint32(bb)
@@ -206,7 +213,7 @@ func (q *SQ) Rollback(m SQMark) {
 		return
 	}
 	for pi := m.pi; pi != q.pi; pi++ {
-		q.wrs[pi&q.mask].bb = 0
+		q.wrs[pi&q.mask].place = 0
 	}
 	q.pi, q.posted, q.last = m.pi, m.posted, m.last
 	q.resPI, q.resEnd = q.pi, q.pi
@@ -237,12 +244,13 @@ func (q *SQ) Retire(wqeCounter uint16) (wrID uint64, retired int, ok bool) {
 		return 0, 0, false
 	}
 	m := &q.wrs[pi&q.mask]
-	if m.pi != pi || m.bb == 0 {
+	bb := uint32(m.place & 0xffff)
+	if uint32(m.place>>32) != pi || bb == 0 {
 		return 0, 0, false
 	}
-	retired = int(uint16(m.ord-uint16(q.retired))) + 1
+	retired = int(uint16(m.place>>16)-uint16(q.retired)) + 1
 	q.retired += uint32(retired)
-	q.ci = pi + uint32(m.bb)
+	q.ci = pi + bb
 	return m.wrID, retired, true
 }
 

@@ -1,7 +1,6 @@
 package ring
 
 import (
-	"encoding/binary"
 	"strconv"
 )
 
@@ -122,8 +121,8 @@ func DecodeSend(w []Block, v *SendWQE, qpn uint32, l *SendLimits) Rule {
 
 func decodeSend(w []Block, v *SendWQE, qpn uint32, l *SendLimits) Rule {
 	b := &w[0]
-	c0 := binary.BigEndian.Uint64(b[0:8])
-	c1 := binary.BigEndian.Uint64(b[8:16])
+	c0 := get64(b[0:8])
+	c1 := get64(b[8:16])
 	ds := int(c0 & 0x3f)
 	v.Opcode = Opcode(c0 >> 32)
 	v.DS, v.BB = uint8(ds), uint8(BlocksFor(ds))
@@ -188,8 +187,8 @@ func (v *SendWQE) decodeEth(w []Block, ds, minInline int) (next int, r Rule) {
 		return 0, RuleOpcode
 	}
 	b := &w[0]
-	e0 := binary.BigEndian.Uint64(b[16:24])
-	e1 := binary.BigEndian.Uint64(b[24:32])
+	e0 := get64(b[16:24])
+	e1 := get64(b[24:32])
 	v.CsumFlags, v.MSS = uint8(e0>>24), uint16(e0)
 	h := int(e1 >> 16 & 0xffff)
 	next = 1 + EthDS(h)
@@ -226,8 +225,8 @@ func (v *SendWQE) decodeUD(b *Block, ds int) (next int, r Rule) {
 	switch {
 	case !av.Long():
 		return 0, RuleAVLong
-	case binary.BigEndian.Uint32(av[4:8]) != 0 || av[8]&0x7f != 0 ||
-		binary.BigEndian.Uint32(av[16:20]) != 0 || av.gidFlow()>>28 != 0:
+	case get32(av[4:8]) != 0 || av[8]&0x7f != 0 ||
+		get32(av[16:20]) != 0 || av.gidFlow()>>28 != 0:
 		return 0, RuleAVReserved
 	}
 	v.AV, v.QKey, v.RemoteQPN = av, av.QKey(), av.QPN()
@@ -241,7 +240,7 @@ func (v *SendWQE) decodeData(w []Block, next, ds int) Rule {
 	n := 0
 	for ; next < ds; next++ {
 		p := (*[DSBytes]byte)(w[next/dsPerBlock][next%dsPerBlock*DSBytes:])
-		head := binary.BigEndian.Uint64(p[0:8])
+		head := get64(p[0:8])
 		size := uint32(head >> 32)
 		if size&inlineFlag != 0 {
 			size &^= inlineFlag
@@ -259,7 +258,7 @@ func (v *SendWQE) decodeData(w []Block, next, ds int) Rule {
 		if size == 0 {
 			return RulePointerLen
 		}
-		v.Segs[n%segSlots] = Seg{Addr: binary.BigEndian.Uint64(p[8:16]), Len: size, LKey: uint32(head)}
+		v.Segs[n%segSlots] = Seg{Addr: get64(p[8:16]), Len: size, LKey: uint32(head)}
 		n++
 		total += uint64(size)
 	}

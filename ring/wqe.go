@@ -95,8 +95,8 @@ func InlineDS(n int) int {
 // PutCtrl writes the control segment: two whole words. ds is the size of the
 // whole WQE; imm is a number, its bytes go out in network order.
 func PutCtrl(w *Block, pi uint16, op Opcode, qpn uint32, ds int, fmCeSe uint8, imm uint32) {
-	binary.BigEndian.PutUint64(w[0:8], uint64(pi)<<40|uint64(op)<<32|uint64(qpn&0xffffff)<<8|uint64(ds&0x3f))
-	binary.BigEndian.PutUint64(w[8:16], uint64(fmCeSe)<<32|uint64(imm))
+	put64(w[0:8], uint64(pi)<<40|uint64(op)<<32|uint64(qpn&0xffffff)<<8|uint64(ds&0x3f))
+	put64(w[8:16], uint64(fmCeSe)<<32|uint64(imm))
 }
 
 // PutNOP makes the block a NOP of one unit without completion.
@@ -105,7 +105,7 @@ func PutNOP(w *Block, pi uint16, qpn uint32) { PutCtrl(w, pi, OpNOP, qpn, 1, 0, 
 // Rearm rewrites the one word of a WQE that must change when its bytes are
 // sent again from the same place: index and opcode.
 func Rearm(w *Block, pi uint16, op Opcode) {
-	binary.BigEndian.PutUint32(w[0:4], uint32(pi)<<8|uint32(op))
+	put32(w[0:4], uint32(pi)<<8|uint32(op))
 }
 
 // SetFlags rewrites fm_ce_se in a WQE that exists.
@@ -114,15 +114,15 @@ func SetFlags(w *Block, fmCeSe uint8) { w[OffFMCESE] = fmCeSe }
 // PutEth0 writes the Ethernet segment of a device that wants no inline header;
 // data follows at unit 2.
 func PutEth0(w *Block, csum uint8) {
-	binary.BigEndian.PutUint64(w[16:24], uint64(csum)<<24)
-	binary.BigEndian.PutUint64(w[24:32], 0)
+	put64(w[16:24], uint64(csum)<<24)
+	put64(w[24:32], 0)
 }
 
 // PutEth18 writes the Ethernet segment with the first 18 bytes of the frame;
 // data follows at unit 3.
 func PutEth18(w *Block, csum uint8, hdr *[EthInline18]byte) {
-	binary.BigEndian.PutUint64(w[16:24], uint64(csum)<<24)
-	binary.BigEndian.PutUint64(w[24:32], EthInline18<<16|uint64(binary.BigEndian.Uint16(hdr[0:2])))
+	put64(w[16:24], uint64(csum)<<24)
+	put64(w[24:32], EthInline18<<16|uint64(binary.BigEndian.Uint16(hdr[0:2])))
 	*(*[16]byte)(w[32:48]) = *(*[16]byte)(hdr[2:18])
 }
 
@@ -131,8 +131,8 @@ func PutEth18(w *Block, csum uint8, hdr *[EthInline18]byte) {
 // padding is zeroed. w must have room for it.
 func PutEth(w []Block, csum uint8, mss uint16, hdr []byte) (ds int) {
 	b := &w[0]
-	binary.BigEndian.PutUint64(b[16:24], uint64(csum)<<24|uint64(mss))
-	binary.BigEndian.PutUint64(b[24:32], uint64(uint16(len(hdr)))<<16)
+	put64(b[16:24], uint64(csum)<<24|uint64(mss))
+	put64(b[24:32], uint64(uint16(len(hdr)))<<16)
 	ds = 1 + EthDS(len(hdr))
 	flat := Flatten(w)
 	end := OffInlineHdr + copy(flat[OffInlineHdr:], hdr)
@@ -146,15 +146,15 @@ func PutEth(w []Block, csum uint8, mss uint16, hdr []byte) (ds int) {
 // made once, patched with Q_Key and QP number. Data follows at unit 4.
 func PutDatagram(w *Block, av *AV, qkey, qpn uint32) {
 	*(*AV)(w[16:64]) = *av
-	binary.BigEndian.PutUint64(w[16:24], uint64(qkey)<<32)
-	binary.BigEndian.PutUint32(w[24:28], avLong|qpn&0xffffff)
+	put64(w[16:24], uint64(qkey)<<32)
+	put32(w[24:28], avLong|qpn&0xffffff)
 }
 
 // PutData writes a pointer at unit ds.
 func PutData(w []Block, ds int, s Seg) {
 	b := (*[DSBytes]byte)(w[ds/dsPerBlock][ds%dsPerBlock*DSBytes:])
-	binary.BigEndian.PutUint64(b[0:8], uint64(s.Len)<<32|uint64(s.LKey))
-	binary.BigEndian.PutUint64(b[8:16], s.Addr)
+	put64(b[0:8], uint64(s.Len)<<32|uint64(s.LKey))
+	put64(b[8:16], s.Addr)
 }
 
 // PutInline writes one inline segment with data at unit ds, zeroes its padding
@@ -175,7 +175,7 @@ func PutInlineHead(w []Block, ds, n int) int {
 	flat := Flatten(w)
 	off := ds * DSBytes
 	end := ds + InlineDS(n)
-	binary.BigEndian.PutUint32(flat[off:off+4], inlineFlag|uint32(n))
+	put32(flat[off:off+4], inlineFlag|uint32(n))
 	if pad := off + inlineHead + n; pad < end*DSBytes {
 		clear(flat[pad : end*DSBytes])
 	}
