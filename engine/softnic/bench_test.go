@@ -33,7 +33,7 @@ const (
 type loopBench struct {
 	tx, rx   *host
 	size     int
-	every    int
+	every    int // a power of two
 	received int
 }
 
@@ -85,7 +85,7 @@ func (l *loopBench) burst() {
 	for i := range benchBurst {
 		w, pi, _ := tx.sq.Reserve(1)
 		flags := uint8(0)
-		if (i+1)%l.every == 0 {
+		if (i+1)&(l.every-1) == 0 {
 			flags = ring.FlagSignaled
 		}
 		ring.PutCtrl(&w[0], uint16(pi), ring.OpSend, tx.qpn, 3, flags, 0)
@@ -95,8 +95,17 @@ func (l *loopBench) burst() {
 	}
 	tx.ring()
 	rx.nic.Step(benchBurst)
-	drain(tx.scq, func(c *ring.CQE) { tx.sq.Retire(c.Counter()) })
-	l.received += drain(rx.rcq, func(c *ring.CQE) { rx.rq.Take() })
+	for c, ok := tx.scq.Peek(); ok; c, ok = tx.scq.Peek() {
+		tx.sq.Retire(c.Counter())
+		tx.scq.Consume()
+	}
+	tx.scq.Update()
+	for _, ok := rx.rcq.Peek(); ok; _, ok = rx.rcq.Peek() {
+		rx.rq.Take()
+		rx.rcq.Consume()
+		l.received++
+	}
+	rx.rcq.Update()
 }
 
 var benchTemplate = ring.Block{7: 3}

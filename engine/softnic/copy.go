@@ -7,14 +7,14 @@ package softnic
 func copyFrame(dst, src []byte) {
 	n := len(src)
 	switch {
-	case n > 128:
-		copy(dst, src)
-	case n >= 64:
-		copy64((*[64]byte)(dst), (*[64]byte)(src))
-		copy64((*[64]byte)(dst[n-64:]), (*[64]byte)(src[n-64:]))
-	case n >= 32:
+	case uint(n)-32 <= 32: // the smallest frames first
 		copy32((*[32]byte)(dst), (*[32]byte)(src))
 		copy32((*[32]byte)(dst[n-32:]), (*[32]byte)(src[n-32:]))
+	case n > 128:
+		copy(dst, src)
+	case n > 64:
+		copy64((*[64]byte)(dst), (*[64]byte)(src))
+		copy64((*[64]byte)(dst[n-64:]), (*[64]byte)(src[n-64:]))
 	case n >= 16:
 		*(*[16]byte)(dst) = *(*[16]byte)(src)
 		*(*[16]byte)(dst[n-16:]) = *(*[16]byte)(src[n-16:])

@@ -106,7 +106,6 @@ func (t *pipeTx) reserve(lens []int32, bufs [][]byte) int {
 		end = start + u
 		d := &desc[(tail+uint64(n))&mask]
 		d.place = end<<16 | length
-		d.at = 0
 		off := (start & mask) << unitShift
 		bufs[n] = data[off : off+length : off+u<<unitShift]
 		bytes += length
