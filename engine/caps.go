@@ -35,6 +35,7 @@ type Access uint32
 // The rights, with the numbers of ibv_access_flags.
 const (
 	LocalWrite Access = 1 << 0 // receives may write
+	ZeroBased  Access = 1 << 5 // addresses are offsets; no device here offers it
 )
 
 // QPType is the kind of a queue pair, with the numbers of ibv_qp_type.
@@ -69,6 +70,18 @@ const (
 	OffloadSolicit                     // solicited events
 )
 
+// Feature is a set of things that a device has beyond raw packets.
+type Feature uint32
+
+// The features.
+const (
+	FeatureUD          Feature = 1 << iota // datagrams are sent and received
+	FeatureSRQ                             // shared receive queues
+	FeatureEvents                          // completion channels and asynchronous events
+	FeatureRSS                             // a receive hash over several queues
+	FeatureTagMatching                     // shared receive queues that match tags
+)
+
 // Caps tells what a device is and can do. A limit of 0 means "not told": the
 // engine then uses what the ring format allows.
 type Caps struct {
@@ -89,6 +102,7 @@ type Caps struct {
 
 	MinInline int // bytes of a raw frame that must stand in the WQE: 0 or 18
 	Offloads  Offload
+	Features  Feature
 
 	MaxQP, MaxCQ, MaxMR    int
 	MaxCQE                 int

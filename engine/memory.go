@@ -128,6 +128,9 @@ func (p *PD) Register(mem []byte, a Access) (MR, error) {
 	if len(mem) == 0 {
 		return MR{}, fmt.Errorf("engine: %s: register: no memory given: %w", d.caps.Name, syscall.EINVAL)
 	}
+	if a&^LocalWrite == ZeroBased {
+		return MR{}, fmt.Errorf("engine: %s: register: zero-based regions are not offered: %w", d.caps.Name, syscall.EOPNOTSUPP) // D-16
+	}
 	if a&^LocalWrite != 0 {
 		return MR{}, fmt.Errorf("engine: %s: register: access 0x%x is not supported: %w", d.caps.Name, uint32(a), syscall.EINVAL)
 	}

@@ -67,6 +67,8 @@ func TestLimitsOfCreation(t *testing.T) {
 	wantErr(t, "no memory", err, syscall.EINVAL)
 	_, err = pd.Register(make([]byte, 10), 1<<9)
 	wantErr(t, "unknown right", err, syscall.EINVAL)
+	_, err = pd.Register(make([]byte, 10), LocalWrite|ZeroBased)
+	wantErr(t, "D-16", err, syscall.EOPNOTSUPP)
 }
 
 func TestGrantedAtLeastWhatWasAsked(t *testing.T) {
