@@ -69,10 +69,11 @@ func (d *DevRQ) Run(segs []Seg) (n int) {
 	if int(d.pi-d.ci) < len(segs) {
 		d.Available()
 	}
-	segs = segs[:min(len(segs), int(d.pi-d.ci))]
+	mem, stride, mask, ci := d.mem, d.stride, d.mask, d.ci
+	segs = segs[:min(len(segs), int(d.pi-ci))]
 	for i := range segs {
-		off := int((d.ci+uint32(i))&d.mask) * d.stride
-		b := d.mem[off : off+d.stride]
+		off := int((ci+uint32(i))&mask) * stride
+		b := mem[off : off+stride]
 		s := getSeg(b)
 		if s.Len == 0 {
 			return i

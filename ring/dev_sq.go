@@ -153,14 +153,14 @@ func (d *DevSQ) FetchRun(out []Short) (n int) {
 	if int(d.pi-d.ci) < len(out) {
 		d.Pending()
 	}
-	out = out[:min(len(out), int(d.pi-d.ci))]
+	ci := d.ci
+	out = out[:min(len(out), int(d.pi-ci))]
 	blocks := d.blocks
 	if len(blocks) == 0 {
 		return 0
 	}
 	want := uint64(OpSend)<<32 | uint64(d.qpn)<<8 | shortDS
 	for i := range out {
-		ci := d.ci + uint32(i)
 		w := &blocks[int(ci)&(len(blocks)-1)]
 		c0 := get64(w[0:8])
 		c1 := get64(w[8:16]) >> 32 // the immediate is of no account
@@ -175,6 +175,7 @@ func (d *DevSQ) FetchRun(out []Short) (n int) {
 		s.Addr = get64(w[40:48])
 		s.Len, s.LKey = size, uint32(head)
 		s.Index, s.Signaled = uint16(ci), c1&FlagSignaled != 0
+		ci++
 	}
 	return len(out)
 }

@@ -5,11 +5,26 @@ package softnic
 // memmove, because they might overlap). It writes exactly len(src) bytes: those behind a received frame stay
 // the application's.
 func copyFrame(dst, src []byte) {
+	if isSmall(src) {
+		copySmall(dst, src)
+		return
+	}
+	copyOther(dst, src)
+}
+
+// isSmall reports whether copySmall is for the frame. Both are inlined, for the loops over a burst.
+func isSmall(src []byte) bool { return uint(len(src))-32 <= 32 }
+
+// copySmall is copyFrame for 32 to 64 bytes.
+func copySmall(dst, src []byte) {
+	d, s := dst[len(src)-32:], src[len(src)-32:]
+	copy32((*[32]byte)(dst), (*[32]byte)(src))
+	copy32((*[32]byte)(d), (*[32]byte)(s))
+}
+
+func copyOther(dst, src []byte) {
 	n := len(src)
 	switch {
-	case uint(n)-32 <= 32: // the smallest frames first
-		copy32((*[32]byte)(dst), (*[32]byte)(src))
-		copy32((*[32]byte)(dst[n-32:]), (*[32]byte)(src[n-32:]))
 	case n > 128:
 		copy(dst, src)
 	case n > 64:

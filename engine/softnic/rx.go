@@ -99,7 +99,11 @@ func (n *NIC) deliverRun(q *qp, frames []wire.Frame) int {
 		if p == nil {
 			break
 		}
-		copyFrame(p, data)
+		if isSmall(data) {
+			copySmall(p, data)
+		} else {
+			copyOther(p, data)
+		}
 		d := &done[i]
 		d.Bytes, d.Counter = uint32(len(data)), counter+uint16(i)
 		d.Time = uint64(f.TimeNS)

@@ -85,19 +85,24 @@ func (n *NIC) sendRun(q *qp, limit int) (sent int, ok bool) {
 	q.sq.AdvanceRun(room)
 	var from *region
 	bytes := uint64(0)
-	for i := range s.short[:room] {
-		w := &s.short[i]
+	run, bufs := s.short[:room], s.bufs[:room]
+	for i := range run {
+		w := &run[i]
 		if from == nil || from.key != w.LKey {
 			from = n.mtt.find(w.LKey, q.pd, 0)
 		}
-		copyFrame(s.bufs[i], from.slice(w.Addr, w.Len))
+		if p := from.slice(w.Addr, w.Len); isSmall(p) {
+			copySmall(bufs[i], p)
+		} else {
+			copyOther(bufs[i], p)
+		}
 		bytes += uint64(w.Len)
 	}
 	n.wire.Commit(room)
 	n.unflushed = true
 	n.counters.TxFrames += uint64(room)
 	n.counters.TxBytes += bytes
-	n.completeRun(q, s.short[:room])
+	n.completeRun(q, run)
 	return room, true
 }
 
