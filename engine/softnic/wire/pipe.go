@@ -82,7 +82,8 @@ func (t *pipeTx) reserve(lens []int32, bufs [][]byte) int {
 	end, limit, tail, span := t.end, t.headEnd+units, t.tail, t.longest-headerBytes
 	bufs = bufs[:len(lens)]
 	bytes := uint64(0)
-	fresh := false
+	at := end & mask
+	free := min(units-at, limit-end) // from at on, in one piece
 	n := 0
 	for n < len(lens) {
 		length := uint64(uint32(lens[n]))
@@ -90,23 +91,24 @@ func (t *pipeTx) reserve(lens []int32, bufs [][]byte) int {
 			break
 		}
 		u := unitsOf(length)
-		start := end
-		if at := start & mask; at+u > units {
-			start += units - at
-		}
-		if start+u > limit {
-			if fresh {
-				break
+		if u > free {
+			if u > units-at {
+				end += units - at
+				at = 0
 			}
-			fresh = true
-			t.refresh()
-			limit = t.headEnd + units
-			continue
+			if end+u > limit {
+				t.refresh()
+				if limit = t.headEnd + units; end+u > limit {
+					break
+				}
+			}
+			free = min(units-at, limit-end)
 		}
-		end = start + u
-		d := &desc[(tail+uint64(n))&mask]
-		d.place = end<<16 | length
-		off := (start & mask) << unitShift
+		off := at << unitShift
+		end += u
+		at += u
+		free -= u
+		desc[(tail+uint64(n))&mask].place = end<<16 | length
 		bufs[n] = data[off : off+length : off+u<<unitShift]
 		bytes += length
 		n++
@@ -193,6 +195,9 @@ type pipeRx struct {
 	p    *pipe
 	head uint64
 	tail uint64 // last seen
+
+	given      int // by the last next, and their bytes
+	givenBytes uint64
 }
 
 // next fills frames with what has arrived at the time now.
@@ -201,29 +206,37 @@ func (r *pipeRx) next(frames []Frame, now int64) int {
 		r.tail = r.p.tail.Load() // partner: pipeTx.publish
 	}
 	data, desc, mask, head := r.p.data, r.p.desc, r.p.units-1, r.head
-	n := min(len(frames), int(r.tail-head))
-	for i := range frames[:n] {
-		d := &desc[(head+uint64(i))&mask]
+	frames = frames[:min(len(frames), int(r.tail-head))]
+	bytes := uint64(0)
+	n := 0
+	for n < len(frames) {
+		d := &desc[(head+uint64(n))&mask]
 		if d.at > now {
-			return i
+			break
 		}
 		length := d.length()
 		u := unitsOf(length)
 		off := ((d.end() - u) & mask) << unitShift
-		f := &frames[i]
+		f := &frames[n]
 		f.Data = data[off : off+length : off+u<<unitShift]
 		f.TimeNS = d.at
 		f.Flags = 0
+		bytes += length
+		n++
 	}
+	r.given, r.givenBytes = n, bytes
 	return n
 }
 
 // release frees the first n frames and returns their bytes.
 func (r *pipeRx) release(n int) (bytes uint64) {
-	mask := r.p.units - 1
-	for i := 0; i < n; i++ {
-		bytes += r.p.desc[(r.head+uint64(i))&mask].length()
+	if bytes = r.givenBytes; n != r.given {
+		bytes = 0
+		for i := range uint64(n) {
+			bytes += r.p.desc[(r.head+i)&(r.p.units-1)].length()
+		}
 	}
+	r.given, r.givenBytes = 0, 0
 	r.head += uint64(n)
 	r.p.head.Store(r.head) // partner: pipeTx.refresh
 	return bytes
