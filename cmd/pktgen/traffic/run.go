@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"sync/atomic"
 
+	"github.com/bluering/bluering/engine"
 	"github.com/bluering/bluering/engine/latency"
 	"github.com/bluering/bluering/internal/clock"
 )
@@ -81,6 +82,9 @@ func execute(ctx context.Context, p *Plan, token Token, ports runPorts, clk cloc
 	ring := uint64(0)
 	if ports.drops != nil {
 		ring = ports.drops(report.Drops)
+	}
+	if n := report.Drops[engine.DropTruncated.String()]; n > 0 {
+		report.Notes = append(report.Notes, fmt.Sprintf("%d frames were longer than a slot of the receive ring and not looked at: another's, unless slot= is too small for this run's", n))
 	}
 	return report, x.conclude(report, ring)
 }

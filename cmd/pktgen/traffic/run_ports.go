@@ -139,13 +139,18 @@ func openDevice(uri, full string, clk clock.Clock, tap *recording) (*engine.Devi
 	if err != nil {
 		return nil, nil, openError(uri, err)
 	}
+	return dev, factsOf(dev, uri), nil
+}
+
+// factsOf is what a plan needs to know of an open device.
+func factsOf(dev *engine.Device, uri string) *PortFacts {
 	c := dev.Caps()
 	f := &PortFacts{
 		Port:   Port{URI: uri, Name: c.Name, Kind: c.Kind, IsWire: c.IsWire, SpeedBPS: c.SpeedBPS, MaxFrame: c.MaxFrame},
 		HWAddr: c.MAC, Addr4: c.Addr4, Addr6: c.Addr6, IfIndex: c.IfIndex, NetNS: c.NetNS,
 	}
 	f.MAC = macText(c.MAC)
-	return dev, f, nil
+	return f
 }
 
 // Bounds of the receive ring that withRing asks for.
@@ -385,29 +390,31 @@ func (r *rawIn) Poll(frames []arrival) (int, error) {
 	for i := range r.frames[:n] {
 		in, a := &r.frames[i], &frames[i]
 		a.Data, a.TimeNS, a.TagEnd, a.Corrupt, a.Fragment = in.Data, in.TimeNS, 0, false, false
-		if !proto.Parse(in.Data, h) || h.IPVersion == 0 {
+		if !proto.Parse(in.Data, h) {
 			continue
 		}
-		a.Fragment = h.Fragment
-		if in.Flags&engine.WCCsumOK == 0 && !a.Fragment {
+		if in.Flags&engine.WCCsumOK == 0 {
 			a.Corrupt = isCorrupt(in.Data, h)
 		}
-		if h.Status == proto.OK && !a.Fragment {
+		a.Fragment = h.Fragment && !a.Corrupt // a header that is wrong says nothing of fragments
+		if h.Status == proto.OK && !h.Fragment {
 			a.TagEnd = h.PayloadEnd
 		}
 	}
 	return n, nil
 }
 
-// isCorrupt verifies the checksums there are.
+// isCorrupt verifies the checksums there are. That of an IPv4 header comes first: whatever else is odd about the
+// frame may be due to the bit that it finds.
 func isCorrupt(frame []byte, h *proto.Headers) bool {
-	if h.IPVersion == 4 {
-		end := h.L3Off + int(frame[h.L3Off]&15)*4
-		if end > len(frame) || !csum.VerifyIPv4(frame[h.L3Off:end]) {
+	if ip := frame[h.L3Off:]; h.EtherType == proto.EtherTypeIPv4 && len(ip) >= proto.IPv4Bytes && ip[0]>>4 == 4 {
+		if n := int(ip[0]&15) * 4; n >= proto.IPv4Bytes && n <= len(ip) && !csum.VerifyIPv4(ip[:n]) {
 			return true
 		}
 	}
-	return h.Status == proto.OK && !h.Routed && !csum.VerifyL4(frame, h.L3Off, h.L4Off, h.PayloadEnd, h.L4Proto)
+	segment := h.PayloadEnd - h.L4Off
+	whole := h.Status == proto.OK || h.Status == proto.BadL4 && h.L4Proto == proto.ProtoTCP && segment >= proto.TCPBytes
+	return whole && !h.Fragment && !h.Routed && !csum.VerifyL4(frame, h.L3Off, h.L4Off, h.PayloadEnd, h.L4Proto)
 }
 
 // Release gives the n oldest frames back.
