@@ -239,19 +239,18 @@ func (q *SQ) Publish() (dbWord uint64, any bool) {
 // done. ok is false, and nothing changes, when the counter names a NOP, a slot
 // within a WQE, or nothing that is outstanding; such a CQE must be dropped.
 func (q *SQ) Retire(wqeCounter uint16) (wrID uint64, retired int, ok bool) {
-	pi := q.ci + uint32(wqeCounter-uint16(q.ci))
-	if pi-q.ci >= q.pub.pi-q.ci {
-		return 0, 0, false
-	}
+	behind := uint32(wqeCounter - uint16(q.ci))
+	pi := q.ci + behind
 	m := &q.wrs[pi&q.mask]
-	bb := uint32(m.place & 0xffff)
-	if uint32(m.place>>32) != pi || bb == 0 {
+	place := m.place
+	bb := uint32(place & 0xffff)
+	if behind >= q.pub.pi-q.ci || uint32(place>>32) != pi || bb == 0 {
 		return 0, 0, false
 	}
-	retired = int(uint16(m.place>>16)-uint16(q.retired)) + 1
-	q.retired += uint32(retired)
+	n := uint32(uint16(uint32(place)>>16-q.retired)) + 1
+	q.retired += n
 	q.ci = pi + bb
-	return m.wrID, retired, true
+	return m.wrID, int(n), true
 }
 
 // Outstanding gives the requests committed and not retired.

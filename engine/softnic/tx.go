@@ -128,21 +128,21 @@ func (n *NIC) checkRun(q *qp, run []ring.Short) int {
 
 // completeRun writes the CQEs of the signaled WQEs.
 func (n *NIC) completeRun(q *qp, run []ring.Short) {
-	done := n.tx.done[:]
-	count := 0
+	done := n.tx.done[:len(run)]
+	count, now := 0, uint64(0)
 	for i := range run {
-		if run[i].Signaled {
-			d := &done[count&(burst-1)]
-			d.Time, d.Bytes, d.Counter = 0, 0, run[i].Index
-			count++
+		if !run[i].Signaled {
+			continue
 		}
+		if count == 0 {
+			now = uint64(n.time())
+		}
+		d := &done[count]
+		d.Time, d.Bytes, d.Counter = now, 0, run[i].Index
+		count++
 	}
 	if count == 0 {
 		return
-	}
-	now := uint64(n.time())
-	for i := range done[:count] {
-		done[i].Time = now
 	}
 	room := 0
 	if !q.scq.broken {
