@@ -92,6 +92,67 @@ func TestLoopDeliversEveryByteInOrder(t *testing.T) {
 	}
 }
 
+// Short WQEs go in runs, all others one by one, and so do receive WQEs of one segment and of two. Whatever the
+// mix, the frames arrive in order and whole, and each send completes once.
+func TestRunsAndOthersKeepTheirOrder(t *testing.T) {
+	a, b := loopPair(t, "", Config{})
+	tx := newHost(t, a, hostConfig{sendWR: 100, maxBB: 3})
+	rx := newHost(t, b, hostConfig{access: rw, recvWR: 128, sge: 2})
+	for run := range 20 {
+		for i := range 64 {
+			seg := rx.seg(i*128, 128)
+			if i%(run+2) == run { // the last of its group is in two pieces
+				rx.rq.Post([]ring.Seg{rx.seg(i*128, 20), rx.seg(i*128+20, 108)}, uint64(i))
+			} else {
+				rx.rq.Post1(seg, uint64(i))
+			}
+			frame := tx.mem[i*128:][:14+(i*7+run)%100]
+			for k := range frame {
+				frame[k] = byte(i + k*run)
+			}
+			ok := false
+			if i%(run+1) == run && run < 16 {
+				ok = tx.post(uint64(i), true, nil, frame)
+			} else {
+				ok = tx.post(uint64(i), i%3 == 0, nil, nil, tx.seg(i*128, len(frame)))
+			}
+			if !ok {
+				t.Fatal("no room")
+			}
+		}
+		rx.rq.Publish()
+		tx.ring()
+		a.Step(256)
+		b.Step(256)
+		got := rx.receives()
+		if len(got) != 64 {
+			t.Fatalf("run %d: %d of 64 received", run, len(got))
+		}
+		for i, d := range got {
+			n := 14 + (i*7+run)%100
+			if d.wrID != uint64(i) || int(d.bytes) != n || !bytes.Equal(rx.mem[i*128:][:n], tx.mem[i*128:][:n]) {
+				t.Fatalf("run %d: completion %d is %+v, %x", run, i, d, rx.mem[i*128:][:n])
+			}
+		}
+		retired := 0
+		for _, d := range tx.sends() {
+			retired += d.retired
+		}
+		if want := 64; retired > want || retired+tx.sq.Outstanding() != want {
+			t.Fatalf("run %d: %d retired, %d outstanding", run, retired, tx.sq.Outstanding())
+		}
+		for tx.sq.Outstanding() > 0 { // a signaled frame of its own retires the rest
+			tx.post(0, true, nil, nil, tx.seg(0, 60))
+			tx.ring()
+			tx.sends()
+			rx.rq.Post1(rx.seg(0, 128), 0)
+			rx.rq.Publish()
+			b.Step(64)
+			rx.receives()
+		}
+	}
+}
+
 func TestReceivedFrameIsWhatGopacketBuilt(t *testing.T) {
 	a, b := loopPair(t, "", Config{MinInline: 18})
 	tx := newHost(t, a, hostConfig{maxBB: 4})

@@ -50,7 +50,7 @@ func simulate(t *testing.T, seed uint64, drop bool, seen *engine.Counters) {
 	a, b := loopPair(t, "capacity=8KiB&mtu=1500", Config{Drop: drop})
 	actors := [2]*actor{}
 	for i, n := range []*NIC{a, b} {
-		h := newHost(t, n, hostConfig{sendWR: 6, maxBB: 3, recvWR: 8, sge: 2, access: rw, memBytes: 4096, cqe: 63})
+		h := newHost(t, n, hostConfig{sendWR: 20, maxBB: 3, recvWR: 16, sge: 2, access: rw, memBytes: 4096, cqe: 63})
 		actors[i] = &actor{host: h}
 	}
 	for step := range 6000 {
@@ -92,7 +92,8 @@ func simulate(t *testing.T, seed uint64, drop bool, seen *engine.Counters) {
 }
 
 func (x *actor) postSome(rng *rand.Rand) {
-	for range 1 + rng.IntN(8) {
+	plain := rng.IntN(2) == 0 // a run of short WQEs
+	for range 1 + rng.IntN(16) {
 		size := 14 + rng.IntN(200)
 		seg := x.seg(rng.IntN(1000), size)
 		if rng.IntN(200) == 0 {
@@ -101,10 +102,11 @@ func (x *actor) postSome(rng *rand.Rand) {
 		binary.BigEndian.PutUint64(x.mem, x.nextSend)
 		var inline []byte
 		segs := []ring.Seg{seg}
-		switch rng.IntN(3) {
-		case 0:
+		switch kind := rng.IntN(3); {
+		case plain:
+		case kind == 0:
 			inline, segs = x.mem[:14+rng.IntN(100)], nil
-		case 1:
+		case kind == 1:
 			segs = append(segs, x.seg(2000, 1+rng.IntN(50)))
 		}
 		if x.sq.Outstanding() >= x.sq.MaxWR() || !x.post(x.nextSend, rng.IntN(3) != 0, nil, inline, segs...) {
@@ -118,6 +120,9 @@ func (x *actor) postSome(rng *rand.Rand) {
 func (x *actor) postReceives(rng *rand.Rand) {
 	for range 1 + rng.IntN(8) {
 		s := []ring.Seg{x.seg(3000, 20), x.seg(3020, 40+rng.IntN(500))}
+		if rng.IntN(2) == 0 {
+			s = s[1:]
+		}
 		if rng.IntN(300) == 0 {
 			s[0].LKey++
 		}
