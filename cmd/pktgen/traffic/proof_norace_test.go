@@ -2,5 +2,8 @@
 
 package traffic
 
-// manyFlows is the larger number of flows that the proof is for.
-const manyFlows = 10_000
+const (
+	manyFlows  = 10_000  // the larger number of flows that the proof is for
+	fullCount  = 500_009 // frames at full rate
+	amongCount = 200_003 // and among look-alikes
+)

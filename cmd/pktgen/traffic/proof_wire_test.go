@@ -139,7 +139,7 @@ func TestProofAtFullRate(t *testing.T) {
 			"twice as many as lost": {Loss: .2, Dup: .5, Seed: 12},
 		} {
 			t.Run(fmt.Sprintf("flows=%d/%s", flows, name), func(t *testing.T) {
-				const count = 200_003
+				const count = fullCount
 				p := proof{impair: how, clk: clock.System()}
 				r, s := p.run(t, Config{Count: count, Flows: flows, Queues: 2 - flows%2, Drain: 20 * time.Millisecond})
 				checkSane(t, r)
@@ -228,7 +228,7 @@ func (g *forger) forge(f wire.Frame, change func(tag []byte)) {
 func (g *forger) take(f wire.Frame) {
 	g.seen++
 	tag, ok := g.tagOf(f)
-	hold := ok && g.seen%501 == 0 && g.seen < 150_000
+	hold := ok && g.seen%501 == 0 && g.seen < g.count*3/4
 	if hold {
 		f.Data = slices.Clone(f.Data)
 		g.held = append(g.held, heldFrame{due: g.seen + 1 + g.seen*7919%60_000, f: f})
@@ -287,7 +287,7 @@ func (g *forger) flush() {
 func TestProofAmongLookAlikes(t *testing.T) {
 	for _, flows := range []int{1, manyFlows} {
 		t.Run(fmt.Sprintf("flows=%d", flows), func(t *testing.T) {
-			const count = 200_003
+			const count = amongCount
 			clk := new(clock.Virtual)
 			clk.Set(5_000_000)
 			token := Token{RunID: 0xb1ce, StartNS: 5_000_000, Flows: flows}
@@ -313,7 +313,7 @@ func TestProofAmongLookAlikes(t *testing.T) {
 			checkCount(t, "reordered in the model", r.Reordered, g.dull.reordered)
 			checkCount(t, "extent in the model", r.ReorderExtentMaxSeqs, g.dull.extentMax)
 			checkCount(t, "stale in the model", r.Stale, g.dull.stale)
-			if g.heldAll < 200 || len(g.held) > 0 || r.Reordered == 0 || g.replay < 100 || r.Stale == 0 && flows == 1 {
+			if g.heldAll < 100 || len(g.held) > 0 || r.Reordered == 0 || g.replay < 100 || r.Stale == 0 && flows == 1 {
 				t.Errorf("too little was tried: %d held, %d replayed, %+v", g.heldAll, g.replay, r.Counts)
 			}
 		})

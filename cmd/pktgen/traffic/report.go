@@ -42,6 +42,7 @@ type Report struct {
 	LatencyHDR           string   `json:"latency_hdr_base64,omitempty"` // HDR V2, compressed
 	LatencyFrom          string   `json:"latency_from"`                 // "schedule", "burst" or "none"
 	GapError             *Summary `json:"gap_error_ns,omitempty"`       // departure minus schedule
+	GapErrorHDR          string   `json:"gap_error_hdr_base64,omitempty"`
 	ReorderExtentMaxSeqs uint64   `json:"reorder_extent_max_packets"`
 	WindowPackets        uint64   `json:"flow_window_packets"` // sequences remembered per flow
 	LongestBurst         uint64   `json:"longest_unplanned_burst_packets"`

@@ -197,6 +197,11 @@ func (x *session) fillSent(r *Report, s *sender) {
 	r.LongestBurst = p.longestBurst
 	gaps := p.gapError.Swap()
 	r.GapError = summarize(&gaps)
+	if r.GapError != nil {
+		if text, err := gaps.Encode(); err == nil {
+			r.GapErrorHDR = text
+		}
+	}
 	for q := range p.queues {
 		r.Queues = append(r.Queues, QueueCounts{Queue: q, Sent: p.queues[q].sent})
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	hdr "github.com/HdrHistogram/hdrhistogram-go"
 )
 
 // loopRun runs c over the in-process switch of its own name.
@@ -184,6 +186,26 @@ func TestLogTellsOfARun(t *testing.T) {
 	for _, want := range []string{`msg="run starts"`, `msg="run ended"`, "sent=1000", "lost=0"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %s in\n%s", want, &out)
+		}
+	}
+}
+
+// TestPacedReportHasTheGapHistogram: beside its summary, whole, with one value a frame; late, unsent and the stall
+// ledger stand in every report, 0 or not.
+func TestPacedReportHasTheGapHistogram(t *testing.T) {
+	for rate, has := range map[string]bool{"2mpps": true, "max": false} {
+		r := loopRun(t, Config{Rate: rateOf(t, rate), Count: 5_003})
+		if !has {
+			if r.GapError != nil || r.GapErrorHDR != "" {
+				t.Errorf("%s: gap error without a schedule: %+v", rate, r.GapError)
+			}
+		} else if h, err := hdr.Decode([]byte(r.GapErrorHDR)); err != nil || h.TotalCount() != 5_003 || r.GapError == nil || min(max(h.ValueAtPercentile(50), r.GapError.Min), r.GapError.Max) != r.GapError.P50 {
+			t.Errorf("%s: %v, %+v", rate, err, r.GapError)
+		}
+		for _, key := range []string{"late_packets", "unsent_packets", "stalls/stalls_count", "stalls/longest_ns", "stalls/gc_cycles_count", "stalls/involuntary_switches_count"} {
+			if _, ok := numbers(r)[key]; !ok {
+				t.Errorf("%s: no %s", rate, key)
+			}
 		}
 	}
 }

@@ -133,6 +133,7 @@ func fullReport(t *testing.T) *Report {
 	r.Counts = Counts{Sent: 5, SentBytes: 320, Received: 4, RecvBytes: 256, Unique: 4, Lost: 1}
 	r.Latency = &Summary{Min: 100, Mean: 150.5, P50: 140, P90: 180, P99: 190, P999: 195, P9999: 199, P99999: 199, Max: 200}
 	r.LatencySamples, r.LatencyOK, r.LatencyFrom, r.LatencyHDR = 4, true, "schedule", "HISTFAAA"
+	r.GapErrorHDR = "HISTFAAA"
 	r.GapError, r.Drops["no_peer"] = &Summary{}, 1
 	r.Queues = []QueueCounts{{0, 5}}
 	r.Notes, r.Error = []string{"a note"}, "an error"
@@ -151,7 +152,7 @@ func TestReportFollowsThePublishedSchema(t *testing.T) {
 	s := loadSchema(t)
 	for name, r := range map[string]*Report{"full": fullReport(t), "without latency": func() *Report {
 		r := fullReport(t)
-		r.Latency, r.GapError, r.LatencyHDR, r.RX = nil, nil, "", nil
+		r.Latency, r.GapError, r.LatencyHDR, r.GapErrorHDR, r.RX = nil, nil, "", "", nil
 		return r
 	}()} {
 		for _, bad := range s.check(s, name, asTree(t, r)) {
