@@ -62,6 +62,8 @@ var flagTable = []flagSpec{
 	{name: "hdr", usage: "write the latency histogram to this file (HdrHistogram log)", on: onRun},
 	{name: "assert", usage: "fail (exit 3) unless it holds: loss==0, p99.9<20us, rate_err<0.5%, any number of the report; repeatable", on: onRun, repeat: true},
 	{name: "strict-rate", usage: "fail (exit 4) when the rate asked was missed by more than 0.1%", on: onTX, boolean: true},
+	{name: "floor", usage: "note which results are not above this host's own, as self-test -o json wrote it in this file", on: onTX},
+	{name: "self-test", usage: "the same, measured for a second before the run", on: onTX, boolean: true},
 	{name: "tap", usage: "record what passes the receiving port (without one, the sending port) in this pcapng file", on: onRun},
 	{name: "allow-mgmt", usage: "permit the interface of the default route", on: onAll, boolean: true},
 	{name: "yes-public", usage: "permit public destinations", on: onSend, boolean: true},

@@ -8,6 +8,7 @@ package main
 import (
 	"context"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -20,16 +21,17 @@ func main() { os.Exit(realApp(cli.Standard()).execute(os.Args[1:])) }
 // app is the command with what it needs of the world.
 type app struct {
 	cli.Streams
-	run     func(context.Context, traffic.Config) (*traffic.Report, error)
-	probe   func(uri string) (*traffic.PortFacts, error) // opens the port
-	facts   func(uri string) (*traffic.PortFacts, error) // opens no interface
-	list    func() ([]traffic.ListedPort, error)
-	signals func(context.Context) *cli.Signals
-	seed    func() uint64 // when none is given
+	run      func(context.Context, traffic.Config) (*traffic.Report, error)
+	probe    func(uri string) (*traffic.PortFacts, error) // opens the port
+	facts    func(uri string) (*traffic.PortFacts, error) // opens no interface
+	list     func() ([]traffic.ListedPort, error)
+	selfTest func(context.Context, time.Duration) (*traffic.Floor, error)
+	signals  func(context.Context) *cli.Signals
+	seed     func() uint64 // when none is given
 }
 
 func realApp(s cli.Streams) *app {
-	return &app{Streams: s, run: traffic.Run, probe: traffic.Probe, facts: traffic.Facts, list: traffic.List, signals: cli.CatchSignals, seed: randomSeed}
+	return &app{Streams: s, run: traffic.Run, probe: traffic.Probe, facts: traffic.Facts, list: traffic.List, selfTest: traffic.SelfTest, signals: cli.CatchSignals, seed: randomSeed}
 }
 
 func (a *app) execute(args []string) int { return cli.Execute(a.root(), args, a.Streams) }
@@ -47,7 +49,7 @@ Exit codes: 0 done, 1 failed, 2 bad request or no permission (nothing was sent),
 		Args:    cobra.NoArgs,
 		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	root.AddCommand(a.listCommand(), a.probeCommand(), a.planCommand(), a.txCommand(), a.rxCommand())
+	root.AddCommand(a.listCommand(), a.probeCommand(), a.planCommand(), a.txCommand(), a.rxCommand(), a.selfTestCommand())
 	return root
 }
 

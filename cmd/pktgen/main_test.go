@@ -234,7 +234,7 @@ func TestShortFlagsDoNotClash(t *testing.T) {
 // TestEveryFlagIsRead: a flag that reaches nothing would be accepted in silence.
 func TestEveryFlagIsRead(t *testing.T) {
 	read := []string{"rx", "run", "tap", "no-tag", "hello", "allow-mgmt", "yes-public", // by config
-		"output", "report", "hdr", "assert", "strict-rate"} // by measure
+		"output", "report", "hdr", "assert", "strict-rate", "floor", "self-test"} // by measure
 	for _, f := range flagTable {
 		if slices.Contains(read, f.name) {
 			continue

@@ -48,10 +48,17 @@ func (a *app) measure(ctx context.Context, f *flags, tx, rx string) error {
 	}
 	signals := a.signals(ctx)
 	defer signals.Stop()
+	floor, err := a.floor(signals, f)
+	if err != nil {
+		return usageCode(err)
+	}
 	report, err := a.run(signals, c)
 	out.progress.End()
 	if report == nil { // nothing was sent
 		return &cli.CodeError{Code: cli.Usage, Err: err}
+	}
+	if floor != nil {
+		floor.Stamp(report)
 	}
 	for _, as := range asserts {
 		report.Asserts = append(report.Asserts, as.Check(report))

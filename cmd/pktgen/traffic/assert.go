@@ -218,7 +218,7 @@ func numbers(r *Report) map[string]float64 {
 // sampleReport has every optional part, so that its keys are all there are.
 func sampleReport() *Report {
 	return &Report{
-		TX: &Port{}, RX: &Port{}, Latency: &Summary{}, GapError: &Summary{},
+		TX: &Port{}, RX: &Port{}, Latency: &Summary{}, GapError: &Summary{}, FloorGapError: &Summary{}, FloorLatency: &Summary{}, FloorClockStepNS: 1,
 		Drops: map[string]uint64{}, Queues: []QueueCounts{{}}, Asserts: []AssertResult{{Value: new(float64)}},
 	}
 }

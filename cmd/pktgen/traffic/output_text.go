@@ -79,12 +79,16 @@ func reportText(r *Report) string {
 	for _, note := range r.Notes {
 		fmt.Fprintf(&b, "note: %s\n", note)
 	}
-	fmt.Fprintf(&b, "host: %d stalls, longest %s, %d GC cycles, %d involuntary switches\n",
-		r.Stalls.Count, nsText(float64(r.Stalls.LongestNS)), r.Stalls.GCCycles, r.Stalls.Involuntary)
+	writeStalls(&b, &r.Stalls)
 	for _, a := range r.Asserts {
 		fmt.Fprintf(&b, "  %s\n", AssertText(a))
 	}
 	return b.String()
+}
+
+func writeStalls(b *strings.Builder, s *Stalls) {
+	fmt.Fprintf(b, "host: %d stalls, longest %s, %d GC cycles, %d involuntary switches\n",
+		s.Count, nsText(float64(s.LongestNS)), s.GCCycles, s.Involuntary)
 }
 
 func writeCounts(b *strings.Builder, r *Report) {

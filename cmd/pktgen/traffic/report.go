@@ -43,6 +43,9 @@ type Report struct {
 	LatencyFrom          string   `json:"latency_from"`                 // "schedule", "burst" or "none"
 	GapError             *Summary `json:"gap_error_ns,omitempty"`       // departure minus schedule
 	GapErrorHDR          string   `json:"gap_error_hdr_base64,omitempty"`
+	FloorGapError        *Summary `json:"floor_gap_error_ns,omitempty"` // the host's own, where a Floor was given
+	FloorLatency         *Summary `json:"floor_latency_ns,omitempty"`
+	FloorClockStepNS     int64    `json:"floor_clock_step_ns,omitempty"`
 	ReorderExtentMaxSeqs uint64   `json:"reorder_extent_max_packets"`
 	WindowPackets        uint64   `json:"flow_window_packets"` // sequences remembered per flow
 	LongestBurst         uint64   `json:"longest_unplanned_burst_packets"`

@@ -134,6 +134,7 @@ func fullReport(t *testing.T) *Report {
 	r.Latency = &Summary{Min: 100, Mean: 150.5, P50: 140, P90: 180, P99: 190, P999: 195, P9999: 199, P99999: 199, Max: 200}
 	r.LatencySamples, r.LatencyOK, r.LatencyFrom, r.LatencyHDR = 4, true, "schedule", "HISTFAAA"
 	r.GapErrorHDR = "HISTFAAA"
+	r.FloorGapError, r.FloorLatency, r.FloorClockStepNS = &Summary{}, &Summary{}, 1
 	r.GapError, r.Drops["no_peer"] = &Summary{}, 1
 	r.Queues = []QueueCounts{{0, 5}}
 	r.Notes, r.Error = []string{"a note"}, "an error"
@@ -189,7 +190,7 @@ func TestSchemaListsEveryKey(t *testing.T) {
 	s := loadSchema(t)
 	for typ, def := range map[reflect.Type]*schema{
 		reflect.TypeFor[Report](): s, reflect.TypeFor[Interval](): s.Defs["interval"], reflect.TypeFor[Port](): s.Defs["port"],
-		reflect.TypeFor[Host](): s.Defs["host"], reflect.TypeFor[ConfigEcho](): s.Defs["configEcho"], reflect.TypeFor[Stalls](): s.Defs["stalls"],
+		reflect.TypeFor[Floor](): s.Defs["floor"], reflect.TypeFor[Host](): s.Defs["host"], reflect.TypeFor[ConfigEcho](): s.Defs["configEcho"], reflect.TypeFor[Stalls](): s.Defs["stalls"],
 	} {
 		var keys []string
 		for _, f := range reflect.VisibleFields(typ) {
