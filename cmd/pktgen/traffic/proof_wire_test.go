@@ -141,7 +141,14 @@ func TestProofAtFullRate(t *testing.T) {
 			t.Run(fmt.Sprintf("flows=%d/%s", flows, name), func(t *testing.T) {
 				const count = fullCount
 				p := proof{impair: how, clk: clock.System()}
-				r, s := p.run(t, Config{Count: count, Flows: flows, Queues: 2 - flows%2, Drain: 20 * time.Millisecond})
+				r, s := p.run(t, Config{
+					Count: count, Flows: flows, Queues: 2 - flows%2, Drain: 20 * time.Millisecond, Interval: 5 * time.Millisecond,
+					OnInterval: func(i *Interval) { // what is on its way is not lost, and nothing is below zero
+						if i.Sent > count || i.Lost > i.Sent || i.Unique > i.Received || i.Corrupt+i.Duplicate+i.Reordered > count {
+							t.Errorf("interval: %+v", i.Counts)
+						}
+					},
+				})
 				checkSane(t, r)
 				checkCount(t, "sent", r.Sent, count)
 				checkCount(t, "corrupt", r.Corrupt, s.ImpairCorrupted)
@@ -281,42 +288,45 @@ func (g *forger) flush() {
 	g.held = nil
 }
 
-// TestProofAmongLookAlikes: in virtual time, with frames that are almost ours, replays of old ones and some that come
-// far too late, but within the window of one flow: the report has the books of the wire, of the forger and of a
-// model made of maps.
+// TestProofAmongLookAlikes: with frames that are almost ours, replays of old ones and some that come far too late, but
+// within the window of one flow: the report has the books of the wire, of the forger and of a model made of maps.
 func TestProofAmongLookAlikes(t *testing.T) {
-	for _, flows := range []int{1, manyFlows} {
-		t.Run(fmt.Sprintf("flows=%d", flows), func(t *testing.T) {
-			const count = amongCount
-			clk := new(clock.Virtual)
-			clk.Set(5_000_000)
-			token := Token{RunID: 0xb1ce, StartNS: 5_000_000, Flows: flows}
-			g := &forger{
-				flows: uint64(flows), count: count, key: proto.NewTagKey(token.RunID), other: proto.NewTagKey(token.RunID + 1),
-				dull: &dullTracker{window: windowOf(flows), seen: map[uint32]map[uint64]bool{}, highest: map[uint32]uint64{}},
-			}
-			g.meddle, g.idle = g.take, g.flush
-			p := proof{clk: clk, impair: wire.Impairs{Loss: .01, Dup: .01, Reorder: .01, Corrupt: .01, Delay: 30 * time.Microsecond, Seed: 5}, between: func(w wire.Wire) wire.Wire {
-				g.Wire = w
-				return g
-			}}
-			r, s := p.run(t, Config{Count: count, Flows: flows, Drain: 50 * time.Millisecond, Run: token.String()})
-			checkSane(t, r)
-			checkCount(t, "sent", r.Sent, count)
-			checkCount(t, "corrupt", r.Corrupt, s.ImpairCorrupted)
-			checkCount(t, "lost", r.Lost, s.ImpairLost+s.ImpairCorrupted)
-			checkCount(t, "foreign", r.Foreign, g.foreign)
-			checkCount(t, "received", r.Received, g.expected)
-			checkCount(t, "duplicate and stale", r.Duplicate+r.Stale, s.ImpairDuplicated+g.replay)
-			checkCount(t, "unique in the model", r.Unique, g.dull.unique)
-			checkCount(t, "duplicate in the model", r.Duplicate, g.dull.duplicate)
-			checkCount(t, "reordered in the model", r.Reordered, g.dull.reordered)
-			checkCount(t, "extent in the model", r.ReorderExtentMaxSeqs, g.dull.extentMax)
-			checkCount(t, "stale in the model", r.Stale, g.dull.stale)
-			if g.heldAll < 100 || len(g.held) > 0 || r.Reordered == 0 || g.replay < 100 || r.Stale == 0 && flows == 1 {
-				t.Errorf("too little was tried: %d held, %d replayed, %+v", g.heldAll, g.replay, r.Counts)
-			}
-		})
+	virtual := new(clock.Virtual)
+	virtual.Set(5_000_000)
+	for name, clk := range map[string]clock.Clock{"virtual": virtual, "real": clock.System()} {
+		for _, flows := range []int{1, manyFlows} {
+			t.Run(fmt.Sprintf("clock=%s/flows=%d", name, flows), func(t *testing.T) { amongLookAlikes(t, clk, flows) })
+		}
+	}
+}
+
+func amongLookAlikes(t *testing.T, clk clock.Clock, flows int) {
+	const count = amongCount
+	token := Token{RunID: 0xb1ce, StartNS: clk.Now(), Flows: flows}
+	g := &forger{
+		flows: uint64(flows), count: count, key: proto.NewTagKey(token.RunID), other: proto.NewTagKey(token.RunID + 1),
+		dull: &dullTracker{window: windowOf(flows), seen: map[uint32]map[uint64]bool{}, highest: map[uint32]uint64{}},
+	}
+	g.meddle, g.idle = g.take, g.flush
+	p := proof{clk: clk, impair: wire.Impairs{Loss: .01, Dup: .01, Reorder: .01, Corrupt: .01, Delay: 30 * time.Microsecond, Seed: 5}, between: func(w wire.Wire) wire.Wire {
+		g.Wire = w
+		return g
+	}}
+	r, s := p.run(t, Config{Count: count, Flows: flows, Drain: 50 * time.Millisecond, Run: token.String()})
+	checkSane(t, r)
+	checkCount(t, "sent", r.Sent, count)
+	checkCount(t, "corrupt", r.Corrupt, s.ImpairCorrupted)
+	checkCount(t, "lost", r.Lost, s.ImpairLost+s.ImpairCorrupted)
+	checkCount(t, "foreign", r.Foreign, g.foreign)
+	checkCount(t, "received", r.Received, g.expected)
+	checkCount(t, "duplicate and stale", r.Duplicate+r.Stale, s.ImpairDuplicated+g.replay)
+	checkCount(t, "unique in the model", r.Unique, g.dull.unique)
+	checkCount(t, "duplicate in the model", r.Duplicate, g.dull.duplicate)
+	checkCount(t, "reordered in the model", r.Reordered, g.dull.reordered)
+	checkCount(t, "extent in the model", r.ReorderExtentMaxSeqs, g.dull.extentMax)
+	checkCount(t, "stale in the model", r.Stale, g.dull.stale)
+	if g.heldAll < 100 || len(g.held) > 0 || r.Reordered == 0 || g.replay < 100 || r.Stale == 0 && flows == 1 {
+		t.Errorf("too little was tried: %d held, %d replayed, %+v", g.heldAll, g.replay, r.Counts)
 	}
 }
 

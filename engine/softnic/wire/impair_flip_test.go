@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math/bits"
+	"math/rand/v2"
 	"net"
 	"testing"
 
@@ -145,6 +146,28 @@ func TestFlipMakesNoUDPChecksumZero(t *testing.T) {
 			flipCovered(got, new(proto.Headers), draw)
 			if binary.BigEndian.Uint16(got[f.l4+6:]) == 0 || f.right(got) {
 				t.Fatalf("checksum %#x, draw %d: %#x, right: %v", want, draw, got[f.l4+6:f.l4+8], f.right(got))
+			}
+		}
+	}
+}
+
+// TestFlipOfAnythingIsOneBit: frames that are odd in any way have one bit flipped all the same.
+func TestFlipOfAnythingIsOneBit(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, f := range flipFrames(t) {
+		for range 20_000 {
+			odd := bytes.Clone(f.data[:headerBytes+rng.IntN(len(f.data)-headerBytes+1)])
+			for range rng.IntN(4) {
+				odd[12+rng.IntN(len(odd)-12)] = byte(rng.Uint32())
+			}
+			got, draw := bytes.Clone(odd), rng.Uint64()
+			flipCovered(got, new(proto.Headers), draw)
+			n := 0
+			for i := range got {
+				n += bits.OnesCount8(got[i] ^ odd[i])
+			}
+			if n != 1 {
+				t.Fatalf("draw %d: %d bits of % x", draw, n, odd)
 			}
 		}
 	}
