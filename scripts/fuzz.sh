@@ -17,7 +17,7 @@ case $time in
     total:*)
         each=$((${time#total:} / ${#targets[@]}))
         [ "$each" -ge 2 ] || each=2
-        [ "$each" -le 15 ] || each=15
+        [ "$each" -le 20 ] || each=20
         time=${each}s
         ;;
 esac
