@@ -7,7 +7,7 @@ FUZZTIME ?= 10s
 BENCH ?= .
 COUNT ?= 10
 
-.PHONY: all demo test check bench fuzz build
+.PHONY: all demo test check bench fuzz sim build
 
 all: build
 
@@ -36,3 +36,8 @@ bench:
 
 fuzz:
 	scripts/fuzz.sh $(FUZZTIME)
+
+# The nightly form of the simulation of two devices; the short one is part of make test.
+SEEDS ?= 1000000
+sim:
+	BLUERING_SIM_SEEDS=$(SEEDS) $(GO) test -count=1 -timeout 0 -v -run TestSimulation ./engine/simulation
