@@ -3,6 +3,7 @@ package traffic
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -166,6 +167,43 @@ func TestProofAtFullRate(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestProofFlipsAreCorrupt: whatever bit of which protocol is flipped, the frame counts as corrupt and as nothing else.
+func TestProofFlipsAreCorrupt(t *testing.T) {
+	for name, c := range map[string]Config{
+		"IPv4 UDP": {}, "IPv4 TCP": configOf(t, "198.18.0.1", "198.18.0.2", "90", "tcp"),
+		"IPv6 UDP": configOf(t, "2001:2::1", "2001:2::2", "82", "udp"), "IPv6 TCP": configOf(t, "2001:2::1", "2001:2::2", "94", "tcp"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			clk := new(clock.Virtual)
+			clk.Set(1000)
+			p := proof{clk: clk, impair: wire.Impairs{Corrupt: .9, Seed: 3}}
+			c.Count, c.Drain = 10_007, 50*time.Millisecond
+			r, s := p.run(t, c)
+			checkSane(t, r)
+			checkCount(t, "corrupt", r.Corrupt, s.ImpairCorrupted)
+			checkCount(t, "lost", r.Lost, s.ImpairCorrupted)
+			checkCount(t, "foreign", r.Foreign, 0)
+			if s.ImpairCorrupted < 8_000 {
+				t.Errorf("%d corrupted", s.ImpairCorrupted)
+			}
+		})
+	}
+}
+
+// configOf is a Config with these words of the command line.
+func configOf(t *testing.T, src, dst, size, transport string) (c Config) {
+	t.Helper()
+	var errs [4]error
+	c.Src, errs[0] = ParseAddrs("src", src)
+	c.Dst, errs[1] = ParseAddrs("dst", dst)
+	c.Size, errs[2] = ParseSize(size)
+	c.Proto, errs[3] = ParseProto(transport)
+	if err := errors.Join(errs[:]...); err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
 
 // forger is a meddler that adds what is not ours, or not any more, and keeps the books.
@@ -343,17 +381,8 @@ func TestProofTagsSurviveRewriting(t *testing.T) {
 				clk := new(clock.Virtual)
 				clk.Set(1000)
 				p := proof{clk: clk, between: func(w wire.Wire) wire.Wire { m.Wire = w; return m }}
-				cfg := Config{Count: 1_009, Flows: 7, Drain: 50 * time.Millisecond}
-				var errs [4]error
-				cfg.Src, errs[0] = ParseAddrs("src", c.src)
-				cfg.Dst, errs[1] = ParseAddrs("dst", c.dst)
-				cfg.Size, errs[2] = ParseSize(c.size)
-				cfg.Proto, errs[3] = ParseProto(c.proto)
-				for _, err := range errs {
-					if err != nil {
-						t.Fatal(err)
-					}
-				}
+				cfg := configOf(t, c.src, c.dst, c.size, c.proto)
+				cfg.Count, cfg.Flows, cfg.Drain = 1_009, 7, 50*time.Millisecond
 				r, _ := p.run(t, cfg)
 				checkSane(t, r)
 				if fixed {
@@ -412,7 +441,7 @@ func rewritten(t *testing.T, frame []byte, fixed bool) []byte {
 // TestProofCountsAfterTheDrain: what is on its way when the last frame has left is waited for, and what comes after
 // the drain is lost.
 func TestProofCountsAfterTheDrain(t *testing.T) {
-	for drain, lost := range map[time.Duration]uint64{100 * time.Millisecond: 0, 10 * time.Millisecond: 3_001} {
+	for drain, lost := range map[time.Duration]uint64{52 * time.Millisecond: 0, 48 * time.Millisecond: 3_001} {
 		clk := new(clock.Virtual)
 		clk.Set(1000)
 		p := proof{clk: clk, impair: wire.Impairs{Delay: 50 * time.Millisecond}}
