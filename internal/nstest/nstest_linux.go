@@ -24,21 +24,21 @@ const (
 )
 
 var (
-	unavailable = errors.New("TestMain does not call nstest.Main")
+	errUnavailable = errors.New("TestMain does not call nstest.Main")
 	names       atomic.Uint32
 )
 
 // Main runs the tests of a package in a process with own network and mount namespaces, and exits.
 func Main(m *testing.M) {
 	if os.Getenv(insideVar) != "" {
-		unavailable = settle()
+		errUnavailable = settle()
 		os.Exit(m.Run())
 	}
 	code, err := again()
 	if err == nil {
 		os.Exit(code)
 	}
-	unavailable = fmt.Errorf("no namespaces: %w", err)
+	errUnavailable = fmt.Errorf("no namespaces: %w", err)
 	os.Exit(m.Run())
 }
 
@@ -91,13 +91,13 @@ func settle() error {
 // Need skips the test where there are no namespaces, or fails it where they are required.
 func Need(t testing.TB) {
 	t.Helper()
-	if unavailable == nil {
+	if errUnavailable == nil {
 		return
 	}
 	if strings.Contains(os.Getenv(requireVar), "netns") {
-		t.Fatalf("%s demands netns: %v", requireVar, unavailable)
+		t.Fatalf("%s demands netns: %v", requireVar, errUnavailable)
 	}
-	t.Skip(unavailable)
+	t.Skip(errUnavailable)
 }
 
 // Namespace makes a named network namespace that lives until the test ends.

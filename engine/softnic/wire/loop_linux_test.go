@@ -11,6 +11,9 @@ func readable(t *testing.T, fd int, timeoutMS int) bool {
 	t.Helper()
 	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 	n, err := unix.Poll(p, timeoutMS)
+	for err == unix.EINTR { // the runtime preempts by signals
+		n, err = unix.Poll(p, timeoutMS)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
