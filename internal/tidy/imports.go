@@ -44,6 +44,9 @@ var mayImport = map[string][]string{
 
 	"cmd/...":   {"cmd/...", "raw", "ud", "engine", "engine/device", "engine/latency", "internal/clock", "internal/proto", "internal/csum"},
 	"bench/...": {"..."},
+
+	"engine/simulation":  {"..."}, // tests only
+	"engine/conformance": {"..."}, // tests only
 	"bench":     {"..."},
 }
 
