@@ -25,7 +25,7 @@ const (
 
 var (
 	errUnavailable = errors.New("TestMain does not call nstest.Main")
-	names       atomic.Uint32
+	names          atomic.Uint32
 )
 
 // Main runs the tests of a package in a process with own network and mount namespaces, and exits.

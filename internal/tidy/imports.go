@@ -47,7 +47,7 @@ var mayImport = map[string][]string{
 
 	"engine/simulation":  {"..."}, // tests only
 	"engine/conformance": {"..."}, // tests only
-	"bench":     {"..."},
+	"bench":              {"..."},
 }
 
 // testOnly are packages that only tests, and other test-only packages, may import.
