@@ -1,0 +1,162 @@
+package conformance
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/bluering/bluering/engine"
+)
+
+// Kind is the kind of a verdict, from best to worst.
+type Kind uint8
+
+// The kinds.
+const (
+	Pass           Kind = iota // the claim holds
+	Deviates                   // it holds as the profile settles a point on which devices disagree
+	NotExpressible             // the interface has no way to say it
+	NotBuilt                   // what it is about does not exist yet
+	Fail                       // it does not hold
+	numKinds
+)
+
+// String gives the word of the document.
+func (k Kind) String() string {
+	words := [numKinds]string{"pass", "deviates", "not expressible", "not built", "fail"}
+	if k < numKinds {
+		return words[k]
+	}
+	return fmt.Sprintf("kind %d", uint8(k))
+}
+
+// Verdict is the outcome of an item in one profile.
+type Verdict struct {
+	Kind   Kind
+	Points []int       // Deviates: numbers of Points
+	Reason string      // NotExpressible
+	Needs  *Capability // NotBuilt
+}
+
+// String gives the verdict as it stands in the document, such as "deviates(D-4)".
+func (v Verdict) String() string {
+	switch v.Kind {
+	case Deviates:
+		names := make([]string, len(v.Points))
+		for i, p := range v.Points {
+			names[i] = fmt.Sprintf("D-%d", p)
+		}
+		return fmt.Sprintf("deviates(%s)", strings.Join(names, ", "))
+	case NotExpressible:
+		return fmt.Sprintf("not expressible(%s)", v.Reason)
+	case NotBuilt:
+		return fmt.Sprintf("not built(%s)", v.Needs.Name)
+	}
+	return v.Kind.String()
+}
+
+// Capability is what an item that is not built waits for.
+type Capability struct {
+	Name  string
+	About string
+	// InCaps reports whether a device says that it has it.
+	InCaps func(*engine.Caps) bool
+	// Names matches an exported method or field of package engine that only an engine with the capability has. nil:
+	// the interface is there already, and only devices lack it.
+	Names *regexp.Regexp
+}
+
+func feature(f engine.Feature) func(*engine.Caps) bool {
+	return func(c *engine.Caps) bool { return c.Features&f != 0 }
+}
+
+func offload(o engine.Offload) func(*engine.Caps) bool {
+	return func(c *engine.Caps) bool { return c.Has(o) }
+}
+
+// The capabilities.
+var (
+	needUD = &Capability{"UD", "datagrams are sent and received (`Caps.Features`, `FeatureUD`)",
+		feature(engine.FeatureUD), nil}
+	needSRQ = &Capability{"SRQ", "shared receive queues (`FeatureSRQ`)",
+		feature(engine.FeatureSRQ), regexp.MustCompile(`SRQ`)}
+	needEvents = &Capability{"events", "completion channels and asynchronous events (`FeatureEvents`, `OffloadSolicit`)",
+		func(c *engine.Caps) bool { return c.Features&engine.FeatureEvents != 0 || c.Has(engine.OffloadSolicit) },
+		regexp.MustCompile(`Channel|^Notify|ReqNotify|^Arm|Event|CompVector`)}
+	needRSS = &Capability{"RSS", "a receive hash over several queues (`FeatureRSS`)",
+		feature(engine.FeatureRSS), regexp.MustCompile(`RSS|Indirection|RxHash`)}
+	needTM = &Capability{"tag matching", "shared receive queues that match tags (`FeatureTagMatching`)",
+		feature(engine.FeatureTagMatching), regexp.MustCompile(`TagMatch|PostSRQOps`)}
+	needRawCsum = &Capability{"raw checksum", "checksums of raw sends (`OffloadRawCsum`)",
+		offload(engine.OffloadRawCsum), nil}
+	needRxCsum = &Capability{"receive checksum", "checksums of raw receives (`OffloadRxCsum`)",
+		offload(engine.OffloadRxCsum), nil}
+	needTSO = &Capability{"TSO", "segmentation of raw sends (`OffloadRawTSO`)",
+		offload(engine.OffloadRawTSO), nil}
+	needRate = &Capability{"rate limit", "pacing by the device (`Caps.MaxRateKbps`)",
+		func(c *engine.Caps) bool { return c.MaxRateKbps != 0 }, nil}
+)
+
+// Capabilities lists all that items wait for.
+var Capabilities = []*Capability{needUD, needSRQ, needEvents, needRSS, needTM, needRawCsum, needRxCsum, needTSO, needRate}
+
+// Item is one claim.
+type Item struct {
+	ID    string
+	Claim string
+	// Want has the verdicts by profile.
+	Want [3]Verdict
+	// Rest, if set, is a part of the claim that is not judged before the capability is there.
+	Rest *Capability
+	// Unless matches names of the engine's interface that make an item expressible after all.
+	Unless *regexp.Regexp
+}
+
+// Profiles in the order of Item.Want.
+var Profiles = [3]engine.Profile{engine.ProfileStrict, engine.ProfileRXE, engine.ProfileMLX5}
+
+func item(id, claim string, v Verdict) Item {
+	return Item{ID: id, Claim: claim, Want: [3]Verdict{v, v, v}}
+}
+
+// pass makes an item that holds as it is in every profile.
+func pass(id, claim string) Item { return item(id, claim, Verdict{}) }
+
+// not makes an item that cannot be said, as long as the interface has no name that unless matches.
+func not(id, claim, reason, unless string) Item {
+	i := item(id, claim, Verdict{Kind: NotExpressible, Reason: reason})
+	if unless != "" {
+		i.Unless = regexp.MustCompile(unless)
+	}
+	return i
+}
+
+// later makes an item that waits for a capability.
+func later(id, claim string, c *Capability) Item {
+	return item(id, claim, Verdict{Kind: NotBuilt, Needs: c})
+}
+
+func (i Item) strict(points ...int) Item { return i.with(0, Verdict{Kind: Deviates, Points: points}) }
+func (i Item) rxe(points ...int) Item    { return i.with(1, Verdict{Kind: Deviates, Points: points}) }
+func (i Item) mlx5(points ...int) Item   { return i.with(2, Verdict{Kind: Deviates, Points: points}) }
+
+func (i Item) with(profile int, v Verdict) Item {
+	i.Want[profile] = v
+	return i
+}
+
+// but makes a part of the claim wait.
+func (i Item) but(rest *Capability) Item {
+	i.Rest = rest
+	return i
+}
+
+// Built reports whether the item has a test in some profile.
+func (i *Item) Built() bool {
+	for _, v := range i.Want {
+		if v.Kind == Pass || v.Kind == Deviates {
+			return true
+		}
+	}
+	return false
+}
