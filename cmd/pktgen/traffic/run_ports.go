@@ -92,6 +92,7 @@ type openedPorts struct {
 	tx, rx           *raw.Port
 	txFacts, rxFacts *PortFacts
 	tap              *recording // nil: nothing is recorded
+	txTap            *recording // the same, if it is the sending port's
 }
 
 func openPorts(c *Config, clk clock.Clock) (*openedPorts, error) {
@@ -106,11 +107,10 @@ func openPorts(c *Config, clk clock.Clock) (*openedPorts, error) {
 		}
 	}
 	if c.TX != "" {
-		var tap *recording // of the receiving port, where there is one: it has seen what arrives
-		if c.RX == "" {
-			tap = o.tap
+		if c.RX == "" { // else of the receiving port: it has seen what arrives
+			o.txTap = o.tap
 		}
-		if o.txDev, o.txFacts, err = openDevice(c.TX, c.TX, clk, tap); err != nil {
+		if err = o.openSender(c.TX); err != nil {
 			o.Close() // the first error says what happened
 			if o.tap != nil {
 				o.tap.discard()
@@ -119,7 +119,7 @@ func openPorts(c *Config, clk clock.Clock) (*openedPorts, error) {
 		}
 	}
 	if c.RX != "" {
-		if o.rxDev, o.rxFacts, err = openDevice(c.RX, withRing(c), clk, o.tap); err != nil {
+		if err = o.openReceiver(c); err != nil {
 			o.Close() // the first error says what happened
 			if o.tap != nil {
 				o.tap.discard()
@@ -128,6 +128,30 @@ func openPorts(c *Config, clk clock.Clock) (*openedPorts, error) {
 		}
 	}
 	return o, nil
+}
+
+// openSender opens the sending port, but of a recording it only gets the facts:
+// opening it empties the file, and the plan may yet refuse the run. prepareSend
+// opens it.
+func (o *openedPorts) openSender(uri string) (err error) {
+	if err = checkSender(uri); err != nil {
+		return err
+	}
+	if path, _, ok := recordingPort(uri); ok {
+		o.txFacts, err = probeRecording(uri, path)
+		return err
+	}
+	o.txDev, o.txFacts, err = openDevice(uri, uri, o.clk, o.txTap)
+	return err
+}
+
+func (o *openedPorts) openReceiver(c *Config) error {
+	full, err := asReceiver(withRing(c))
+	if err != nil {
+		return err
+	}
+	o.rxDev, o.rxFacts, err = openDevice(c.RX, full, o.clk, o.tap)
+	return err
 }
 
 func openDevice(uri, full string, clk clock.Clock, tap *recording) (*engine.Device, *PortFacts, error) {
@@ -187,7 +211,7 @@ func withRing(c *Config) string {
 
 // prepare makes the queues and lays the streams over them.
 func (o *openedPorts) prepare(p *Plan, t Token) error {
-	if o.txDev != nil {
+	if o.txFacts != nil {
 		if err := o.prepareSend(p, t); err != nil {
 			return err
 		}
@@ -207,7 +231,12 @@ func (o *openedPorts) prepare(p *Plan, t Token) error {
 	return nil
 }
 
-func (o *openedPorts) prepareSend(p *Plan, t Token) error {
+func (o *openedPorts) prepareSend(p *Plan, t Token) (err error) {
+	if o.txDev == nil {
+		if o.txDev, _, err = openDevice(p.Config.TX, p.Config.TX, o.clk, o.txTap); err != nil {
+			return err
+		}
+	}
 	c := raw.PortConfig{TxQueues: p.Queues, RxQueues: -1}
 	if p.Config.Hello {
 		c.TxQueues++
@@ -281,6 +310,9 @@ func (o *openedPorts) Close() error {
 
 // Probe opens a port, tells what it is, and closes it again.
 func Probe(uri string) (*PortFacts, error) {
+	if path, mode, ok := recordingPort(uri); ok && mode != "read" {
+		return probeRecording(uri, path)
+	}
 	dev, facts, err := openDevice(uri, uri, clock.System(), nil)
 	if err != nil {
 		return nil, err
