@@ -58,3 +58,22 @@ func TestFirstSignalCancelsSecondEnds(t *testing.T) {
 		t.Errorf("second signal ends with %d, want 130", code)
 	}
 }
+
+// TestClosedOutputCancelsAndNeverKills: every write to a closed pipe signals.
+func TestClosedOutputCancelsAndNeverKills(t *testing.T) {
+	ended := make(chan int, 1)
+	s := newSignals(context.Background(), func(code int) { ended <- code })
+	defer s.Stop()
+	for range 3 {
+		s.ch <- syscall.SIGPIPE
+	}
+	<-s.Done()
+	s.ch <- syscall.SIGINT // the first that a user sends
+	if e := s.Caught(); e == nil || e.Code() != 141 {
+		t.Errorf("caught %v", e)
+	}
+	s.ch <- syscall.SIGINT
+	if code := <-ended; code != 130 {
+		t.Errorf("ends with %d, want 130", code)
+	}
+}

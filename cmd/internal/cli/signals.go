@@ -9,7 +9,8 @@ import (
 )
 
 // Signals is a context that the first SIGINT or SIGTERM cancels. The second
-// ends the process at once.
+// ends the process at once. A reader of the output that has gone away cancels,
+// too, but never kills: the rest of the output says what there is to say.
 type Signals struct {
 	context.Context
 	cancel context.CancelCauseFunc
@@ -33,7 +34,7 @@ func (e *SignalError) Code() int { return 128 + int(e.Signal) }
 // CatchSignals starts to listen; Stop ends it.
 func CatchSignals(parent context.Context) *Signals {
 	s := newSignals(parent, os.Exit)
-	signal.Notify(s.ch, syscall.SIGINT, syscall.SIGTERM)
+	signal.Notify(s.ch, syscall.SIGINT, syscall.SIGTERM, syscall.SIGPIPE)
 	return s
 }
 
@@ -45,14 +46,19 @@ func newSignals(parent context.Context, exit func(int)) *Signals {
 }
 
 func (s *Signals) watch() {
-	for first := true; ; first = false {
+	for first := true; ; {
 		select {
 		case got := <-s.ch:
 			num, _ := got.(syscall.Signal)
+			if num == syscall.SIGPIPE { // once for every write
+				s.cancel(&SignalError{num})
+				continue
+			}
 			if !first {
 				s.exit(128 + int(num))
 				return
 			}
+			first = false
 			s.cancel(&SignalError{num})
 		case <-s.done:
 			return
