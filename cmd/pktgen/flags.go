@@ -73,11 +73,12 @@ var flagTable = []flagSpec{
 type flags struct {
 	text    map[string]*string
 	truth   map[string]*bool
+	given   func(name string) bool
 	asserts []string
 }
 
 func addFlags(c *cobra.Command, on commandSet) *flags {
-	f := &flags{text: map[string]*string{}, truth: map[string]*bool{}}
+	f := &flags{text: map[string]*string{}, truth: map[string]*bool{}, given: c.Flags().Changed}
 	for _, s := range flagTable {
 		if s.on&on == 0 {
 			continue
@@ -113,7 +114,13 @@ func (f *flags) config(newSeed func() uint64) (c traffic.Config, err error) {
 	c.NoTag, c.Hello, c.AllowMgmt, c.YesPublic = f.is("no-tag"), f.is("hello"), f.is("allow-mgmt"), f.is("yes-public")
 	for _, s := range flagTable {
 		p := f.text[s.name]
-		if p == nil || *p == "" {
+		if p == nil {
+			continue
+		}
+		if *p == "" {
+			if f.given(s.name) { // a variable of a script that is not set, mostly
+				return c, &traffic.UsageError{Thing: s.name, Hint: "is empty; give a value or leave --" + s.name + " out"}
+			}
 			continue
 		}
 		if err := setField(&c, s.name, *p); err != nil {
