@@ -141,7 +141,7 @@ func (o *OutputFile) beside() (*os.File, error) {
 // Commit writes the whole content and puts the file in place.
 func (o *OutputFile) Commit(content []byte) error {
 	if err := o.commit(content); err != nil {
-		return fmt.Errorf("pktgen: write %s %s: %w", o.thing, o.path, err)
+		return fmt.Errorf("write %s %s: %w", o.thing, o.path, err)
 	}
 	return nil
 }
