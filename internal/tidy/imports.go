@@ -47,7 +47,6 @@ var mayImport = map[string][]string{
 	"bench/...": {"..."},
 
 	"engine/simulation":  {"..."}, // tests only
-	"engine/conformance": {"..."}, // tests only
 	"bench":              {"..."},
 }
 
