@@ -45,8 +45,8 @@ var mayImport = map[string][]string{
 	"cmd/...":   {"cmd/...", "raw", "ud", "engine", "engine/device", "engine/latency", "internal/clock", "internal/proto", "internal/csum"},
 	"bench/...": {"..."},
 
-	"engine/simulation":  {"..."}, // tests only
-	"bench":              {"..."},
+	"engine/simulation": {"..."}, // tests only
+	"bench":             {"..."},
 }
 
 // testOnly are packages that only tests, and other test-only packages, may import.
