@@ -36,6 +36,7 @@ var mayImport = map[string][]string{
 	"engine/mlx5":         {"engine", "ring", "engine/internal/ibv"},
 	"engine/verbs":        {"engine", "ring", "engine/internal/ibv"},
 	"engine/internal/ibv": {},
+	"engine/conformance":  {"engine"},
 	"engine/device":       {"engine", "engine/softnic", "engine/softnic/wire", "engine/mlx5", "engine/verbs", "internal/clock"},
 
 	"raw":    {"engine", "tso", "internal/proto", "internal/csum"},
