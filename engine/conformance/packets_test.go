@@ -18,7 +18,7 @@ var _ = register(map[string]func(*trial){
 	"H-02": func(x *trial) {
 		a := x.lone(engine.QPConfig{MaxSendWR: 8})
 		a.post(a.sends(5)...)
-		x.work()
+		a.sent(5)
 		wc := make([]engine.Completion, 10)
 		next := uint64(0)
 		for _, want := range [][2]int{{3, 3}, {10, 2}, {10, 0}} {
@@ -269,6 +269,7 @@ func lengths(x *trial, sizes ...int) {
 
 func (e *end) dropped(r engine.DropReason, want uint64) {
 	e.x.Helper()
+	e.settles(func() bool { return e.counters().Drops[r] >= want })
 	c := e.counters()
 	e.x.check(c.Drops[r] == want, "%v: %d, want %d", r, c.Drops[r], want)
 }
@@ -397,7 +398,7 @@ func overrun(x *trial) {
 	a.qp = a.raw(engine.QPConfig{MaxSendWR: 20, MaxRecvWR: 4})
 	x.ok(a.qp.MoveTo(toRTS, engine.QPAttr{}))
 	a.post(a.sends(10)...)
-	x.work()
+	a.settles(func() bool { return a.counters().CQOverruns != 0 })
 	wc := make([]engine.Completion, 20)
 	held := 0
 	for {

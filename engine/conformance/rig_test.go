@@ -285,10 +285,29 @@ func (e *end) quiet() {
 		n, err := e.cq.Poll(wc)
 		e.x.ok(err)
 		e.x.check(n == 0, "nothing was to complete, got %+v", wc[:n])
-		if !e.x.work() && !e.dev.Caps().Loop {
-			e.x.ok(e.dev.Wait(10e6))
+		if !e.x.work() && !deterministic() {
+			e.x.ok(e.dev.Wait(5e6))
 		}
 	}
+}
+
+// deterministic reports whether the devices work only when they are told to, so that what has not come after that
+// does not come.
+func deterministic() bool {
+	return strings.HasPrefix(*flagDevice, "loop:") && !strings.Contains(*flagDevice, "mode=goroutine")
+}
+
+// settles waits for a condition that other goroutines may bring about.
+func (e *end) settles(f func() bool) bool {
+	for range 1000 {
+		if f() {
+			return true
+		}
+		if !e.x.work() {
+			e.x.ok(e.dev.Wait(1e6))
+		}
+	}
+	return f()
 }
 
 // work lets all devices run.
@@ -326,6 +345,12 @@ func (e *end) release() {
 	e.x.Helper()
 	e.x.ok(e.qp.Modify(engine.StateRTS, engine.QPAttr{}, 0))
 	e.x.work()
+}
+
+// sent waits until the device has sent n frames and written their completions.
+func (e *end) sent(n uint64) {
+	e.x.Helper()
+	e.x.check(e.settles(func() bool { return e.counters().TxFrames == n }), "%d frames sent, want %d", e.counters().TxFrames, n)
 }
 
 func (e *end) counters() engine.Counters {
