@@ -36,7 +36,6 @@ var mayImport = map[string][]string{
 	"engine/mlx5":         {"engine", "ring", "engine/internal/ibv"},
 	"engine/verbs":        {"engine", "ring", "engine/internal/ibv"},
 	"engine/internal/ibv": {},
-	"engine/conformance":  {"engine"},
 	"engine/device":       {"engine", "engine/softnic", "engine/softnic/wire", "engine/mlx5", "engine/verbs", "internal/clock"},
 
 	"raw":    {"engine", "tso", "internal/proto", "internal/csum"},
@@ -46,8 +45,9 @@ var mayImport = map[string][]string{
 	"cmd/...":   {"cmd/...", "raw", "ud", "engine", "engine/device", "engine/latency", "internal/clock", "internal/proto", "internal/csum"},
 	"bench/...": {"..."},
 
-	"engine/simulation": {"..."}, // tests only
-	"bench":             {"..."},
+	"engine/conformance": {"..."}, // tests only
+	"engine/simulation":  {"..."}, // tests only
+	"bench":              {"..."},
 }
 
 // testOnly are packages that only tests, and other test-only packages, may import.
