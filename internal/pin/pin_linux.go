@@ -63,6 +63,10 @@ func Pin(cpu int) (unpin func(), err error) {
 	}
 	var before, one unix.CPUSet
 	err = unix.SchedGetaffinity(tid, &before)
+	if len(pinned) == 0 && err == nil {
+		fallback = before
+		remember()
+	}
 	if err == nil {
 		one.Set(cpu)
 		err = unix.SchedSetaffinity(tid, &one)
@@ -70,10 +74,6 @@ func Pin(cpu int) (unpin func(), err error) {
 	if err != nil {
 		runtime.UnlockOSThread()
 		return nil, fmt.Errorf("pin: bind thread to cpu %d: %w", cpu, err)
-	}
-	if len(pinned) == 0 {
-		clear(original)
-		fallback = before
 	}
 	if _, known := original[tid]; !known {
 		original[tid] = before
@@ -109,21 +109,13 @@ func arrange() {
 
 // arrangeOnce reports whether a mask had to be changed or a thread was new.
 func arrangeOnce() (more bool) {
-	tasks, err := os.ReadDir("/proc/self/task")
-	if err != nil {
-		return false // no /proc: the pin holds, others are not kept off
-	}
-	for _, e := range tasks {
-		tid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
+	eachThread(func(tid int) {
 		if _, is := pinned[tid]; is {
-			continue
+			return
 		}
 		set, known := original[tid]
 		if !known {
-			set = initialMask(tid)
+			set = fallback
 			original[tid], more = set, true
 		}
 		less := set
@@ -135,25 +127,34 @@ func arrangeOnce() (more bool) {
 		}
 		var now unix.CPUSet
 		if unix.SchedGetaffinity(tid, &now) != nil || now == less {
-			continue // it has ended, or is right already
+			return // it has ended, or is right already
 		}
 		// A mask the kernel no longer accepts (hotplug) leaves the thread alone.
 		more = unix.SchedSetaffinity(tid, &less) == nil || more
-	}
+	})
 	return more
 }
 
-// initialMask is what a thread seen for the first time had: its own mask at the
-// first pin; at later ones it may have inherited a reduced one, so the mask of
-// the first pinned thread stands in.
-func initialMask(tid int) (set unix.CPUSet) {
-	if len(pinned) == 1 && unix.SchedGetaffinity(tid, &set) == nil {
-		for _, cpu := range pinned {
-			if fallback.IsSet(cpu) && !set.IsSet(cpu) {
-				return fallback
-			}
+// remember notes what every thread has while nothing is pinned. A thread seen
+// first at a later time may have inherited a reduced mask, whatever it looks
+// like, so fallback stands in for its own.
+func remember() {
+	clear(original)
+	eachThread(func(tid int) {
+		var set unix.CPUSet
+		if unix.SchedGetaffinity(tid, &set) == nil {
+			original[tid] = set
 		}
-		return set
+	})
+}
+
+// eachThread calls f for the process's threads; for none where there is no
+// /proc: a pin holds there, but others are not kept off.
+func eachThread(f func(tid int)) {
+	tasks, _ := os.ReadDir("/proc/self/task")
+	for _, e := range tasks {
+		if tid, err := strconv.Atoi(e.Name()); err == nil {
+			f(tid)
+		}
 	}
-	return fallback
 }
