@@ -92,9 +92,23 @@ func slotOf(p *program, frame []byte) slot {
 	return s
 }
 
-// write makes the frames of slots, at most chunk, the next packets. ticks holds
-// their times; f is the narrow field, if there is one.
-func (l *leaf) write(slots []slot, n *lane, f *field) {
+// write makes the frames of slots, at most chunk, the next packets. times holds
+// one time for all or one each; f is the narrow field, if there is one.
+func (l *leaf) write(slots []slot, times []uint32, n *lane, f *field) {
+	if len(times) == len(slots) && f != nil && l.summed && (l.width == 2 || slots[0].ip != nil) {
+		key, one := n.lineOfKeys()
+		value, by, straight := f.line(n)
+		switch {
+		case !one || !straight:
+		case l.width == 2:
+			l.writeLine2(slots, times, key, value, by)
+			return
+		default:
+			l.writeLineIP(slots, times, key, value, by)
+			return
+		}
+	}
+	l.setTicks(times, len(slots))
 	n.keys(&l.keys, len(slots))
 	if f == nil {
 		l.writeTags(slots, &l.none)
@@ -107,6 +121,9 @@ func (l *leaf) write(slots []slot, n *lane, f *field) {
 		return
 	case l.width == 2:
 		storeWords2(slots, &l.words)
+	case slots[0].ip != nil && l.summed:
+		l.writeTagsIP(slots)
+		return
 	case slots[0].ip != nil:
 		storeAddresses(slots, &l.words, l.ipSum)
 	default:
@@ -173,6 +190,75 @@ func (l *leaf) writeTags2(slots []slot) {
 	}
 }
 
+// writeTagsIP is writeTags with a summed IPv4 address, whose header has a
+// checksum too.
+func (l *leaf) writeTagsIP(slots []slot) {
+	key, sum, ipSum, zero := l.key, l.sum, l.ipSum, l.zero
+	for i := range slots {
+		s := slots[i]
+		k := uint(i) % chunk
+		x := l.words[k]
+		w0, w1 := key.WordsOf(l.keys[k], l.ticks[k])
+		binary.BigEndian.PutUint64(s.tag[:8], w0)
+		binary.BigEndian.PutUint64(s.tag[8:], w1)
+		binary.BigEndian.PutUint32(s.field[:], x)
+		binary.BigEndian.PutUint16(s.ip[:], fold(ipSum+uint64(x)))
+		y, c := bits.Add64(w0, w1, 0)
+		y, c = bits.Add64(y, sum+uint64(x), c)
+		v := fold(y + c)
+		if v == 0 {
+			v = zero
+		}
+		binary.BigEndian.PutUint16(s.check[:], v)
+	}
+}
+
+// writeLine2 is writeTags2 for the commonest run: one flow, and a field that
+// goes up by the same step. What varies is then computed and not looked up.
+func (l *leaf) writeLine2(slots []slot, times []uint32, flowSeq uint64, x, by uint32) {
+	key, sum, zero := l.key, l.sum, l.zero
+	times = times[:len(slots)]
+	for i := range slots {
+		s := &slots[i]
+		w0, w1 := key.WordsOf(flowSeq, times[i])
+		flowSeq++
+		binary.BigEndian.PutUint64(s.tag[:8], w0)
+		binary.BigEndian.PutUint64(s.tag[8:], w1)
+		binary.BigEndian.PutUint16(s.field[:2], uint16(x))
+		y, c := bits.Add64(w0, w1, 0)
+		y, c = bits.Add64(y, sum+uint64(x), c)
+		v := fold(y + c)
+		if v == 0 {
+			v = zero
+		}
+		binary.BigEndian.PutUint16(s.check[:], v)
+		x += by
+	}
+}
+
+// writeLineIP is writeTagsIP for such a run.
+func (l *leaf) writeLineIP(slots []slot, times []uint32, flowSeq uint64, x, by uint32) {
+	key, sum, ipSum, zero := l.key, l.sum, l.ipSum, l.zero
+	times = times[:len(slots)]
+	for i := range slots {
+		s := &slots[i]
+		w0, w1 := key.WordsOf(flowSeq, times[i])
+		flowSeq++
+		binary.BigEndian.PutUint64(s.tag[:8], w0)
+		binary.BigEndian.PutUint64(s.tag[8:], w1)
+		binary.BigEndian.PutUint32(s.field[:], x)
+		binary.BigEndian.PutUint16(s.ip[:], fold(ipSum+uint64(x)))
+		y, c := bits.Add64(w0, w1, 0)
+		y, c = bits.Add64(y, sum+uint64(x), c)
+		v := fold(y + c)
+		if v == 0 {
+			v = zero
+		}
+		binary.BigEndian.PutUint16(s.check[:], v)
+		x += by
+	}
+}
+
 func storeWords2(slots []slot, words *[chunk]uint32) {
 	for i := range slots {
 		binary.BigEndian.PutUint16(slots[i].field[:2], uint16(words[uint(i)%chunk]))
@@ -202,10 +288,31 @@ func fold(s uint64) uint16 {
 	return ^uint16(t >> 16)
 }
 
+// lineOfKeys gives flow and sequence of the next packet, and whether those of
+// the chunk from it on count up from it.
+func (l *lane) lineOfKeys() (first uint64, ok bool) {
+	flow := l.first + l.place*l.step
+	first = proto.FlowSeq(flow, l.round)
+	return first, l.flows == 1 && proto.FlowSeq(flow, l.round+chunk) == first+chunk
+}
+
+// line gives the field's value for the next packet, and by how much each of the
+// chunk from it on is above the one before; ok is false where they do not go so.
+func (f *field) line(l *lane) (first, by uint32, ok bool) {
+	if f.byFlow || f.list != nil || f.order != Inc || f.fixed != 0 || l.index+chunk*l.indexStep < l.index {
+		return 0, 0, false
+	}
+	x, d := f.number(l.index), l.indexStep%f.n
+	if d > (f.n-1-x)/chunk {
+		return 0, 0, false // the end of its range is near
+	}
+	return uint32(f.lo.Lo) + uint32(x)*uint32(f.step), uint32(d) * uint32(f.step), true
+}
+
 // keys fills in flow and sequence of the next n packets.
 func (l *lane) keys(out *[chunk]uint64, n int) {
 	flow, place, round := l.first+l.place*l.step, l.place, l.round
-	if a := proto.FlowSeq(flow, round); l.flows == 1 && proto.FlowSeq(flow, round+chunk) == a+chunk {
+	if a, ok := l.lineOfKeys(); ok {
 		for i := range n {
 			out[uint(i)%chunk] = a
 			a++
@@ -246,15 +353,14 @@ func (f *field) words(out *[chunk]uint32, n int, l *lane) {
 		}
 		return
 	}
-	lo, fixed, by := uint32(f.lo.Lo), uint32(f.fixed), uint32(f.step)
-	if left := (f.n - 1 - x) / chunk; f.order == Inc && d <= left {
-		v := lo + uint32(x)*by // no end in this run
+	if v, by, ok := f.line(l); ok {
 		for k := range n {
-			out[uint(k)%chunk] = v | fixed
-			v += uint32(d) * by
+			out[uint(k)%chunk] = v
+			v += by
 		}
 		return
 	}
+	lo, fixed, by := uint32(f.lo.Lo), uint32(f.fixed), uint32(f.step)
 	for k := range n {
 		out[k%chunk] = (lo + uint32(x)*by) | fixed
 		if x += d; x >= f.n || x < d {

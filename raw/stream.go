@@ -208,8 +208,7 @@ func (s *Stream) write(at, got int, times []uint32, done int) {
 			t = times[done : done+m]
 		}
 		if s.leaf != nil {
-			s.leaf.setTicks(t, m)
-			s.leaf.write(s.slots[at:at+m], &s.lane, s.narrow)
+			s.leaf.write(s.slots[at:at+m], t, &s.lane, s.narrow)
 			s.lane.walk(m)
 		} else {
 			s.writeAny(at, m, t)

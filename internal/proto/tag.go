@@ -63,7 +63,7 @@ func (k *TagKey) Words(flow uint32, seq uint64, ticks uint32) (w0, w1 uint64) {
 }
 
 // WordsOf is Words of a FlowSeq.
-func (k *TagKey) WordsOf(flowSeq uint64, ticks uint32) (w0, w1 uint64) {
+func (k TagKey) WordsOf(flowSeq uint64, ticks uint32) (w0, w1 uint64) {
 	hi, lo := bits.Mul64(flowSeq^k.k0, uint64(ticks)^k.k1)
 	x := hi ^ lo
 	return (x>>32^x)<<32 | flowSeq>>32, flowSeq<<32 | uint64(ticks)
