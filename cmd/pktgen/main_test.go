@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -189,6 +190,43 @@ func TestSignalsEndWithTheirCodeAndACompleteReport(t *testing.T) {
 		if !strings.Contains(w.out.String(), "interrupted\n") {
 			t.Errorf("%v: stdout %q", sig, w.out.String())
 		}
+	}
+}
+
+// TestSignalsAreHeardBeforeAnythingIsTried: one that comes while the request is
+// still looked at ends a run that has sent nothing, with its report.
+func TestSignalsAreHeardBeforeAnythingIsTried(t *testing.T) {
+	w := newWorld()
+	heard := false
+	w.signals = func(ctx context.Context) *cli.Signals {
+		heard = true
+		return cli.CatchSignals(ctx)
+	}
+	if code := w.execute([]string{"tx", "loop:", "-r", "nonsense"}); code != cli.Usage || !heard {
+		t.Errorf("exit code %d, signals heard %v", code, heard)
+	}
+
+	dir := t.TempDir()
+	app := realApp(cli.Streams{Out: io.Discard, Err: io.Discard})
+	app.signals = func(ctx context.Context) *cli.Signals {
+		s := cli.CatchSignals(ctx)
+		self := must(os.FindProcess(os.Getpid()))
+		if err := self.Signal(syscall.SIGTERM); err != nil {
+			t.Error(err)
+		}
+		<-s.Done()
+		return s
+	}
+	file := filepath.Join(dir, "r.json")
+	if code := app.execute([]string{"tx", "loop:", "--rx", "loop:", "--report", file, "-i", "0"}); code != 143 {
+		t.Errorf("exit code %d, want 143", code)
+	}
+	var r traffic.Report
+	if err := json.Unmarshal(must(os.ReadFile(file)), &r); err != nil || r.Outcome != "interrupted" || r.Sent != 0 {
+		t.Errorf("%v: outcome %q, sent %d", err, r.Outcome, r.Sent)
+	}
+	if left := must(os.ReadDir(dir)); len(left) != 1 {
+		t.Errorf("left behind: %v", left)
 	}
 }
 

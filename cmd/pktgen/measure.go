@@ -17,6 +17,12 @@ const strictRateRatio = 0.001
 // measure is tx and rx: read the flags, check everything that can be checked
 // before the first frame, run, write results, judge.
 func (a *app) measure(ctx context.Context, f *flags, tx, rx string) error {
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	signals := a.signals(ctx) // before any file is tried: a signal leaves a report, and nothing else behind
+	defer signals.Stop()
+
 	c, err := f.config(a.seed)
 	if err != nil {
 		return usageCode(err)
@@ -42,12 +48,6 @@ func (a *app) measure(ctx context.Context, f *flags, tx, rx string) error {
 		}
 	}
 	a.hook(&c, out)
-
-	if ctx == nil {
-		ctx = context.Background()
-	}
-	signals := a.signals(ctx)
-	defer signals.Stop()
 	floor, err := a.floor(signals, f)
 	if err != nil {
 		return usageCode(err)

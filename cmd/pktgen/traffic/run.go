@@ -60,6 +60,7 @@ func execute(ctx context.Context, p *Plan, token Token, ports runPorts, clk cloc
 	}
 	report := NewReport(p)
 	host := readHostStalls()
+	x.stop.Store(ctx.Err() != nil) // the function below takes its time
 	stop := context.AfterFunc(ctx, func() { x.stop.Store(true) })
 	defer stop()
 
