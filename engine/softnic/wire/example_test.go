@@ -1,0 +1,169 @@
+package wire_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/bluering/bluering/engine/softnic/wire"
+	"github.com/bluering/bluering/internal/clock"
+)
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// send puts n frames of 60 bytes with their numbers on a wire.
+func send(w wire.Wire, n int) {
+	for i := range n {
+		bufs := make([][]byte, 1)
+		if w.Reserve([]int32{60}, bufs) == 0 {
+			log.Fatal("the wire is full")
+		}
+		clear(bufs[0])
+		copy(bufs[0], []byte{2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5, byte(i)})
+		w.Commit(1)
+	}
+	check(w.Flush())
+}
+
+func loop(name string) (a, b wire.Wire) {
+	a, err := wire.OpenLoop(wire.LoopOptions{Name: name})
+	check(err)
+	b, err = wire.OpenLoop(wire.LoopOptions{Name: name})
+	check(err)
+	return a, b
+}
+
+// Frames go in at one end of a loop and come out at the other. Between Next
+// and Release they are read where they lie.
+func ExampleWire() {
+	a, b := loop("example-wire")
+	defer a.Close()
+	defer b.Close()
+	var info wire.Info = a.Info()
+	fmt.Println(info.Name, "MTU", info.MTU, "leaves this process:", !info.Loop)
+	send(a, 3)
+
+	frames := make([]wire.Frame, 8)
+	n := b.Next(frames)
+	for i := range frames[:n] {
+		fmt.Println(len(frames[i].Data), "bytes, number", frames[i].Data[14])
+	}
+	b.Release(n)
+	var s wire.Stats
+	b.Stats(&s)
+	fmt.Println(s.RxFrames, "received,", s.RxBytes, "bytes, then", b.Next(frames))
+	// Output:
+	// loop:example-wire MTU 9000 leaves this process: false
+	// 60 bytes, number 0
+	// 60 bytes, number 1
+	// 60 bytes, number 2
+	// 3 received, 180 bytes, then 0
+}
+
+// The words behind a device string become options. What is not known is an
+// error that says what is.
+func ExampleParseLoop() {
+	v, err := url.ParseQuery("speed=10gbps&queue=100&loss=0.01&seed=7")
+	check(err)
+	o, err := wire.ParseLoop("lab", v)
+	check(err)
+	var impaired wire.Impairs = o.Impair
+	fmt.Println(o.Name, o.SpeedBPS, o.Queue, impaired.Loss, impaired.Seed, impaired.Any(), o.HardwareDrop())
+
+	_, err = wire.ParseLoop("lab", url.Values{"sped": {"10gbps"}})
+	fmt.Println(errors.Is(err, wire.ErrParam), err)
+	// Output:
+	// lab 10000000000 100 0.01 7 true true
+	// true wire: bad parameter: loop:lab knows no parameter "sped"; it knows capacity, corrupt, delay, drop, dup, ip4, ip6, jitter, loss, mac, mtu, queue, reorder, seed, speed
+}
+
+// An interface of the kernel. Opening it needs CAP_NET_RAW, reading its
+// parameters does not.
+func ExampleParsePacket() {
+	o, err := wire.ParsePacket("eth0", url.Values{"send": {"ring"}, "netns": {"blue"}, "promisc": {"0"}, "ring": {"16MiB"}})
+	check(err)
+	var how wire.SendMethod = o.Send
+	fmt.Println(how == wire.SendRing, how, o.NetNS, o.NoPromisc, o.RingBytes)
+	_, err = wire.OpenPacket("no-such-if", wire.PacketOptions{SendOnly: true})
+	fmt.Println("opened:", err == nil)
+	// Output:
+	// true ring blue true 16777216
+	// opened: false
+}
+
+// What one wire writes to a file another replays.
+func ExampleOpenPCAP() {
+	dir, err := os.MkdirTemp("", "wire")
+	check(err)
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "run.pcap")
+	out, err := wire.OpenPCAP(path, wire.PCAPOptions{})
+	check(err)
+	send(out, 2)
+	check(out.Close())
+
+	in, err := wire.OpenPCAP(path, wire.PCAPOptions{Read: true})
+	check(err)
+	defer in.Close()
+	frames := make([]wire.Frame, 8)
+	n := in.Next(frames)
+	fmt.Println(n, "frames, the last is number", frames[n-1].Data[14])
+	in.Release(n)
+	fmt.Println(in.Reserve([]int32{60}, make([][]byte, 1)), errors.Is(in.Flush(), wire.ErrReadOnly))
+	// Output:
+	// 2 frames, the last is number 1
+	// 0 true
+}
+
+// A tap records what passes in both directions, for Wireshark.
+func ExampleNewTap() {
+	a, b := loop("example-tap")
+	defer b.Close()
+	var recording bytes.Buffer
+	var tap *wire.Tap
+	tap, err := wire.NewTap(a, &recording, new(clock.Virtual))
+	check(err)
+	send(tap, 2) // out
+	send(b, 1)   // in
+	tap.Release(tap.Next(make([]wire.Frame, 8)))
+	fmt.Println(tap.Recorded(), "frames recorded,", tap.RecordErr())
+	fmt.Println("closed:", tap.Close(), "a pcapng file:", bytes.HasPrefix(recording.Bytes(), []byte{0x0a, 0x0d, 0x0d, 0x0a}))
+	// Output:
+	// 3 frames recorded, <nil>
+	// closed: <nil> a pcapng file: true
+}
+
+// An impaired end loses, doubles and delays what it receives, and counts it.
+// The same seed does the same each time.
+func ExampleNewImpair() {
+	a, b := loop("example-impair")
+	defer a.Close()
+	clk := new(clock.Virtual)
+	var worse *wire.Impair
+	worse, err := wire.NewImpair(b, wire.Impairs{Loss: 0.3, Dup: 0.3, Delay: time.Millisecond, Seed: 1}, clk)
+	check(err)
+	defer worse.Close()
+	send(a, 10)
+
+	frames := make([]wire.Frame, 32)
+	early := worse.Next(frames)
+	clk.Advance(int64(time.Millisecond))
+	n := worse.Next(frames)
+	var s wire.Stats
+	worse.Release(n)
+	worse.Stats(&s)
+	fmt.Println(early, "at once,", n, "after the delay")
+	fmt.Println(10-s.ImpairLost+s.ImpairDuplicated == uint64(n), "lost", s.ImpairLost, "doubled", s.ImpairDuplicated)
+	// Output:
+	// 0 at once, 11 after the delay
+	// true lost 2 doubled 3
+}
