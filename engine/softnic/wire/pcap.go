@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -20,6 +21,8 @@ import (
 const (
 	pcapSlots = 64 // frames between two pushes to the file, and frames read ahead
 	pcapMTU   = 9000
+	// pcapChunk is how much a busy sender's recording gathers before the file gets it.
+	pcapChunk = 256 << 10
 )
 
 // OpenPCAP opens a recording as a wire: to be written, in the classic format with nanoseconds if its name ends
@@ -38,14 +41,15 @@ func OpenPCAP(path string, o PCAPOptions) (Wire, error) {
 	if err != nil {
 		return nil, fmt.Errorf("wire: pcap: %w", err)
 	}
-	w := &pcapWriter{info: info, file: f, buf: bufio.NewWriterSize(f, 256<<10), clk: o.Clock, epoch: wallEpoch(o.Clock)}
+	w := &pcapWriter{info: info, file: f, clk: o.Clock, epoch: wallEpoch(o.Clock)}
 	if strings.EqualFold(filepath.Ext(path), ".pcap") {
-		classic := pcapgo.NewWriterNanos(w.buf)
+		classic := pcapgo.NewWriterNanos(&w.buf)
 		w.out, err = classic, classic.WriteFileHeader(uint32(info.MaxFrame), layers.LinkTypeEthernet)
 	} else {
 		var ng *pcapgo.NgWriter
-		ng, err = newNgWriter(w.buf, info.Name)
-		w.out, w.flush = ng, ng.Flush
+		if ng, err = newNgWriter(&w.buf, info.Name); err == nil {
+			w.out, w.flush, err = ng, ng.Flush, ng.Flush()
+		}
 	}
 	if err != nil {
 		f.Close()
@@ -75,23 +79,39 @@ type packetWriter interface {
 	WritePacket(ci gopacket.CaptureInfo, data []byte) error
 }
 
-// pcapWriter is the sending end.
+// pcapWriter is the sending end. Frames go through three places:
+//
+//	Commit ─► mem ─► Flush: formatted in buf ─► file
+//
+// The file gets buf when that is large, and with the next Flush that finds nothing new. Only then they are sent: a
+// disk that fills up is not to count what it has not taken.
 type pcapWriter struct {
 	info    Info
-	file    *os.File
-	buf     *bufio.Writer
+	file    pcapFile
+	buf     bytes.Buffer
+	parked  []pcapParked // frames in buf, in order
+	whole   int64        // bytes of the file up to the end of its last whole frame
 	out     packetWriter
-	flush   func() error
+	flush   func() error // of out into buf; nil: it keeps nothing
 	clk     clock.Clock
 	epoch   int64
 	mem     []byte
 	lens    [pcapSlots]int
-	count   int // committed
+	count   int // committed, in mem
 	held    int // reserved
 	refused error
 	err     lasting
 	stats   Stats
 }
+
+// pcapFile is what a recording needs of an os.File.
+type pcapFile interface {
+	io.WriteCloser
+	Truncate(bytes int64) error
+}
+
+// pcapParked is a frame that waits in the buffer, which has all of it up to end.
+type pcapParked struct{ end, length int }
 
 func (w *pcapWriter) Info() Info { return w.info }
 
@@ -121,56 +141,112 @@ func (w *pcapWriter) Commit(n int) {
 	w.held = 0
 }
 
-// Flush writes the committed frames with the time of the flush.
+// Flush records the committed frames with the time of the flush. They are Pending until the file has them.
 func (w *pcapWriter) Flush() error {
 	if w.err.get() != nil {
 		return w.err.get()
 	}
 	refused := w.refused
 	w.refused = nil
-	if w.count == 0 {
-		return refused
+	idle := w.count == 0
+	if err := w.format(); err != nil {
+		return w.broken(err)
 	}
+	if idle || w.buf.Len() >= pcapChunk {
+		if err := w.write(); err != nil {
+			return w.broken(err)
+		}
+	}
+	return refused
+}
+
+// format moves the committed frames into the buffer.
+func (w *pcapWriter) format() error {
 	ci := gopacket.CaptureInfo{Timestamp: time.Unix(0, w.epoch+w.clk.Now()).UTC()}
 	for i := range w.count {
 		at := i * w.info.MaxFrame
 		ci.Length, ci.CaptureLength = w.lens[i], w.lens[i]
-		if err := w.out.WritePacket(ci, w.mem[at:at+w.lens[i]]); err != nil {
-			w.stats.TxErrors += uint64(w.count - i)
-			w.count = 0
-			w.err.set(fmt.Errorf("wire: %s: %w", w.info.Name, err))
-			return w.err.get()
+		err := w.out.WritePacket(ci, w.mem[at:at+w.lens[i]])
+		if err == nil && w.flush != nil {
+			err = w.flush()
 		}
-		w.stats.TxFrames++
-		w.stats.TxBytes += uint64(w.lens[i])
+		if err != nil { // memory takes everything: only a frame that cannot be formatted comes here
+			return err
+		}
+		w.parked = append(w.parked, pcapParked{w.buf.Len(), w.lens[i]})
 	}
 	w.count = 0
-	return refused
+	return nil
 }
 
-func (w *pcapWriter) Pending() int     { return w.count }
+// write gives the buffer to the file and counts the frames that are wholly there.
+func (w *pcapWriter) write() error {
+	took, err := w.file.Write(w.buf.Bytes())
+	sent, whole := 0, 0
+	for sent < len(w.parked) && w.parked[sent].end <= took {
+		whole = w.parked[sent].end
+		w.stats.TxFrames++
+		w.stats.TxBytes += uint64(w.parked[sent].length)
+		sent++
+	}
+	if err != nil {
+		w.whole += int64(whole)
+		w.parked = w.parked[sent:]
+		return err
+	}
+	w.whole += int64(took)
+	w.parked = w.parked[:0]
+	w.buf.Reset()
+	return nil
+}
+
+// broken makes an error stay. The frames that the file does not have are errors, and a piece of one is cut off it,
+// so that the rest can be read.
+func (w *pcapWriter) broken(err error) error {
+	w.stats.TxErrors += uint64(w.Pending())
+	w.count, w.parked = 0, nil
+	w.buf.Reset()
+	if w.whole > 0 {
+		_ = w.file.Truncate(w.whole) // not of a device or a pipe
+	}
+	w.err.set(fmt.Errorf("wire: %s: %w", w.info.Name, plainPathError(err)))
+	return w.err.get()
+}
+
+// plainPathError drops the path, which the wire's name has.
+func plainPathError(err error) error {
+	var p *os.PathError
+	if errors.As(err, &p) {
+		return p.Err
+	}
+	return err
+}
+
+// Pending is how many frames the file does not have yet.
+func (w *pcapWriter) Pending() int     { return w.count + len(w.parked) }
 func (w *pcapWriter) Next([]Frame) int { return 0 }
 func (w *pcapWriter) Release(int)      {}
 func (w *pcapWriter) FD() int          { return -1 }
 func (w *pcapWriter) Stats(s *Stats)   { *s = w.stats }
 func (w *pcapWriter) Err() error       { return w.err.get() }
 
-// Close writes what is buffered; its error says that the file is not complete.
+// Close writes what is buffered; its error says that the file is not complete, also when Err has said so before.
 func (w *pcapWriter) Close() error {
 	if w.file == nil {
 		return nil
 	}
-	var err error
-	if w.flush != nil {
-		err = w.flush()
+	err := w.err.get()
+	if err == nil {
+		if werr := w.write(); werr != nil {
+			err = w.broken(werr)
+		}
 	}
-	err = errors.Join(err, w.buf.Flush(), w.file.Close())
+	if cerr := w.file.Close(); err == nil && cerr != nil {
+		err = fmt.Errorf("wire: close %s: %w", w.info.Name, plainPathError(cerr))
+	}
 	w.file = nil
 	w.err.set(fmt.Errorf("%w: %s", ErrClosed, w.info.Name))
-	if err != nil {
-		return fmt.Errorf("wire: close %s: %w", w.info.Name, err)
-	}
-	return nil
+	return err
 }
 
 // pcapReader is the receiving end.

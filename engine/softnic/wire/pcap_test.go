@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/gopacket/gopacket/pcapgo"
@@ -133,6 +134,68 @@ func TestPCAPWriteFails(t *testing.T) {
 	}
 	if err := w.Close(); err == nil {
 		t.Error("an incomplete file is closed without an error")
+	}
+}
+
+// smallDisk is a file on a disk with little room.
+type smallDisk struct {
+	*os.File
+	room int
+}
+
+func (d *smallDisk) Write(p []byte) (int, error) {
+	n, err := d.File.Write(p[:min(len(p), d.room)])
+	d.room -= n
+	if err == nil && n < len(p) {
+		err = &os.PathError{Op: "write", Path: d.Name(), Err: syscall.ENOSPC}
+	}
+	return n, err
+}
+
+// TestPCAPCountsWhatTheFileHas: a disk that fills up takes some of a piece.
+func TestPCAPCountsWhatTheFileHas(t *testing.T) {
+	for _, name := range []string{"full.pcap", "full.pcapng"} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), name)
+			w, err := OpenPCAP(path, PCAPOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := w.(*pcapWriter)
+			p.file = &smallDisk{p.file.(*os.File), 7500}
+			send := func(first, count uint64) {
+				for k := first; k < first+count; k++ {
+					if !sendOne(t, w, 1000, k) {
+						t.Fatal("no room")
+					}
+				}
+			}
+			send(0, 3)
+			if s := statsOf(w); s.TxFrames != 0 || w.Pending() != 3 {
+				t.Errorf("before they are written: %+v, %d pending", s, w.Pending())
+			}
+			if err := w.Flush(); err != nil || w.Pending() != 0 || statsOf(w).TxFrames != 3 || statsOf(w).TxBytes != 3000 {
+				t.Errorf("%v: %+v, %d pending", err, statsOf(w), w.Pending())
+			}
+			send(3, 10)
+			if err := w.Flush(); !errors.Is(err, syscall.ENOSPC) || w.Err() == nil || w.Pending() != 0 {
+				t.Errorf("%v: %v, %d pending", err, w.Err(), w.Pending())
+			}
+			if s := statsOf(w); s.TxFrames != 7 || s.TxErrors != 6 || s.TxBytes != 7000 {
+				t.Errorf("on the full disk: %+v", s)
+			}
+			if err := w.Close(); !errors.Is(err, syscall.ENOSPC) || strings.Count(err.Error(), path) != 1 {
+				t.Error(err)
+			}
+			r, err := OpenPCAP(path, PCAPOptions{Read: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			if n := r.Next(make([]Frame, 20)); n != 7 || r.Err() != nil {
+				t.Errorf("the file has %d frames: %v", n, r.Err())
+			}
+		})
 	}
 }
 
