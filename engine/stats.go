@@ -47,10 +47,13 @@ type Counters struct {
 	RxFlushed         uint64
 	TxWireFull        uint64 // times a burst found less room in the wire than it wanted
 	TxWireErrors      uint64 // times the medium refused frames
+	TxLost            uint64 // frames handed to the wire that the medium refused for good, or has not taken yet
+	TxLostBytes       uint64
 	TxNotBuilt        uint64 // send WQEs that asked for what the device does not do
 	CQOverruns        uint64 // completion queues that failed for want of room
 	LostCQEs          uint64 // completions that no queue could take
 	StrayCQEs         uint64 // completions that named a NOP or nothing, dropped by the engine
+	RxInFlight        uint64 // frames that are on their way now, inside the wire: no counter, it goes down again
 	DroppedBytes      uint64
 	Drops             [NumDropReasons]uint64 // received packets that came to no completion
 }

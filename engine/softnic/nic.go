@@ -169,7 +169,7 @@ func (n *NIC) Err() error {
 		return *e
 	}
 	if err := n.wire.Err(); err != nil {
-		return fmt.Errorf("softnic: %s: %w", n.info.Name, err)
+		return fmt.Errorf("softnic: %w", err) // it names the wire
 	}
 	return nil
 }

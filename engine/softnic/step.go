@@ -1,9 +1,12 @@
 package softnic
 
 import (
+	"errors"
+	"fmt"
 	"runtime"
 
 	"github.com/bluering/bluering/engine"
+	"github.com/bluering/bluering/engine/softnic/wire"
 )
 
 // Step runs the NIC for at most about budget frames and returns how many things it did: frames sent, frames
@@ -37,10 +40,13 @@ func (n *NIC) Step(budget int) int {
 
 // flushWire pushes the committed frames to the medium. What the medium does not take now stays pending in
 // the wire and is pushed again by the next Step. An error tells of frames the wire lost for good; it counts
-// them in its own statistics and, unless Err says otherwise, goes on.
+// them in its own statistics and goes on, unless it is one that stays.
 func (n *NIC) flushWire() {
 	if err := n.wire.Flush(); err != nil {
 		n.counters.TxWireErrors++
+		if n.wire.Err() != nil || errors.Is(err, wire.ErrReadOnly) {
+			n.fail(fmt.Errorf("softnic: %w", err))
+		}
 	}
 	n.unflushed = n.wire.Pending() > 0
 }

@@ -51,7 +51,7 @@ func (n *NIC) send(q *qp, limit int) int {
 		if room = n.wire.Reserve(s.lens[:jobs], s.bufs[:jobs]); room < jobs {
 			n.rewind(q, &first, room)
 			bad = 0
-			n.counters.TxWireFull++
+			n.full(q, room)
 		}
 		n.transmit(q, room)
 	}
@@ -60,6 +60,16 @@ func (n *NIC) send(q *qp, limit int) int {
 		room++
 	}
 	return room
+}
+
+// full notes that the wire has less room than asked. One that has none is pushed, because only Flush tells why;
+// what is posted to a NIC that has failed comes back flushed.
+func (n *NIC) full(q *qp, room int) {
+	n.counters.TxWireFull++
+	n.unflushed = true
+	if room == 0 && n.Err() != nil {
+		q.move(engine.StateErr)
+	}
 }
 
 // leastRun is the shortest run of short WQEs, with others behind it, that is sent apart from them.
@@ -77,7 +87,7 @@ func (n *NIC) sendRun(q *qp, limit int) (sent int, ok bool) {
 	}
 	room := n.wire.Reserve(s.lens[:count], s.bufs[:count])
 	if room < count {
-		n.counters.TxWireFull++
+		n.full(q, room)
 	}
 	if room == 0 {
 		return 0, true

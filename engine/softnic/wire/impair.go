@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/bluering/bluering/internal/clock"
@@ -39,14 +40,16 @@ type Impair struct {
 	held   []byte // a frame held back, with room for the longest; nil: none
 	heldAt int64
 	store  []byte // of held
-	in     [impairBurst]Frame
-	lens   [3]int32 // of room and put
-	bufs   [3][]byte
-	head   proto.Headers // of a frame to corrupt
-	wait   waiter
-	armed  bool
-	stats  Stats
-	closed bool
+	// doubles are the places in the pipe of the second frames of pairs, in order; those given out are forgotten.
+	doubles []uint64
+	in      [impairBurst]Frame
+	lens    [3]int32 // of room and put
+	bufs    [3][]byte
+	head    proto.Headers // of a frame to corrupt
+	wait    waiter
+	armed   bool
+	stats   Stats
+	closed  bool
 }
 
 // NewImpair wraps a wire, which it then owns. Arrivals are judged by c (nil: clock.System()).
@@ -143,6 +146,7 @@ func (m *Impair) decide(f *Frame, now int64) {
 	case dup:
 		m.stats.ImpairDuplicated++
 		m.put(f.Data, at)
+		m.noteDouble(m.tx.tail)
 	case hold && m.held == nil:
 		m.held, m.heldAt = m.store[:copy(m.store, f.Data)], at
 		return
@@ -152,6 +156,29 @@ func (m *Impair) decide(f *Frame, now int64) {
 		m.stats.ImpairReordered++
 		m.letGo(at)
 	}
+}
+
+// noteDouble notes that the frame to be put at a place is another's double. The places given out are forgotten when
+// room is wanted.
+func (m *Impair) noteDouble(at uint64) {
+	if len(m.doubles) == cap(m.doubles) {
+		m.doubles = m.doubles[:copy(m.doubles, m.doubles[m.doublesBefore(m.rx.head):])]
+	}
+	m.doubles = append(m.doubles, at)
+}
+
+func (m *Impair) doublesBefore(at uint64) int {
+	n, _ := slices.BinarySearch(m.doubles, at)
+	return n
+}
+
+// inFlight is how many different frames are in the pipe or held back.
+func (m *Impair) inFlight() uint64 {
+	n := m.tx.tail - m.rx.head - uint64(len(m.doubles)-m.doublesBefore(m.rx.head))
+	if m.held != nil {
+		n++
+	}
+	return n
 }
 
 // letGo puts the held frame behind what is in the pipe.
@@ -200,6 +227,9 @@ func (m *Impair) FD() int {
 // Stats are the wire's, but for what was received: that is what this end gave out.
 func (m *Impair) Stats(s *Stats) {
 	m.Wire.Stats(s)
+	if !m.closed {
+		s.RxInFlight += m.inFlight()
+	}
 	s.RxFrames, s.RxBytes = m.stats.RxFrames, m.stats.RxBytes
 	s.ImpairLost, s.ImpairDuplicated = m.stats.ImpairLost, m.stats.ImpairDuplicated
 	s.ImpairReordered, s.ImpairCorrupted = m.stats.ImpairReordered, m.stats.ImpairCorrupted

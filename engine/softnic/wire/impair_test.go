@@ -74,6 +74,51 @@ func TestImpairDup(t *testing.T) {
 	}
 }
 
+// TestFramesInFlightAreCountedOnce, whatever happens to them on the way.
+func TestFramesInFlightAreCountedOnce(t *testing.T) {
+	for name, how := range map[string]Impairs{
+		"plain": {}, "delayed": {Delay: time.Second}, "doubled": {Delay: time.Second, Dup: .5}, "held back": {Delay: time.Second, Reorder: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clk := &clock.Virtual{}
+			a, b := pairOf(t, LoopOptions{Impair: how, Clock: clk})
+			frames := make([]Frame, 7)
+			look := func() {
+				if n := b.Next(frames); how.Delay > 0 && n > 0 {
+					t.Fatalf("%d frames came", n)
+				}
+			}
+			for k := range uint64(1000) {
+				sendOne(t, a, 60, k)
+				if k%2 == 0 {
+					look()
+				}
+				if s := statsOf(b); s.RxInFlight != k+1 {
+					t.Fatalf("%d in flight of %d", s.RxInFlight, k+1)
+				}
+			}
+			clk.Advance(2e9)
+			seen := map[uint64]bool{}
+			for {
+				n := b.Next(frames)
+				if n == 0 {
+					break
+				}
+				for _, f := range frames[:(n+1)/2] {
+					seen[binary.BigEndian.Uint64(f.Data)] = true
+				}
+				b.Release((n + 1) / 2)
+				if s := statsOf(b); s.RxInFlight+uint64(len(seen)) != 1000 {
+					t.Fatalf("%d in flight, %d have come", s.RxInFlight, len(seen))
+				}
+			}
+			if s := statsOf(a); s.RxInFlight != 0 {
+				t.Errorf("%d towards the sender", s.RxInFlight)
+			}
+		})
+	}
+}
+
 func TestImpairReorder(t *testing.T) {
 	seqs, times, s := seqsThrough(t, Impairs{Reorder: .1, Delay: 3 * time.Microsecond, Seed: 3}, 20000)
 	back := uint64(0)

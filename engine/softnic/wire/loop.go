@@ -362,6 +362,9 @@ func (e *loopEnd) disarm() {
 func (e *loopEnd) Stats(s *Stats) {
 	*s = e.stats
 	s.NoPeer += e.peer.undelivered.Load()
+	if !e.closed.Load() {
+		s.RxInFlight = e.rx.waiting()
+	}
 }
 
 func (e *loopEnd) Err() error {

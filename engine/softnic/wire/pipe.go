@@ -251,6 +251,12 @@ func (r *pipeRx) drain() int {
 	return int(r.head - head)
 }
 
+// waiting returns how many published frames are not released.
+func (r *pipeRx) waiting() uint64 {
+	r.tail = r.p.tail.Load() // partner: pipeTx.publish
+	return r.tail - r.head
+}
+
 // due returns when the next frame arrives, math.MaxInt64 if none is on its way.
 func (r *pipeRx) due() int64 {
 	if r.tail == r.head {

@@ -51,7 +51,7 @@ type Frame struct {
 	Flags  uint32
 }
 
-// Stats counts one end of a wire since it was opened. All numbers only grow.
+// Stats counts one end of a wire since it was opened. All numbers but RxInFlight only grow.
 type Stats struct {
 	TxFrames uint64 // taken by the medium, also when that lost them (NoPeer, TxQueueDrops)
 	TxBytes  uint64
@@ -61,6 +61,9 @@ type Stats struct {
 	TxRetries uint64 // pushes that the medium refused for lack of room, to be tried again
 	TxErrors  uint64 // frames refused for good: too long, or sent on a wire that is down
 	TxPadded  uint64 // frames lengthened to MinFrame
+
+	// RxInFlight is how many different frames are inside a loop now, on their way to this end, delayed or not released.
+	RxInFlight uint64
 
 	RxRingDrops uint64 // frames that the kernel dropped because the receive ring was full
 	RxTruncated uint64 // released frames that were longer than the wire had room for
