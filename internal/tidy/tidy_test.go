@@ -82,6 +82,7 @@ var breaks = []struct{ rule, name, path, text string }{
 	{"machine-text", "a path of one machine", "scripts/demo.sh", "#!/bin/sh\ncd /ro" + "ot/src\n"},
 	{"package-doc", "a package without a comment", "ring/doc.go", "package ring\n"},
 	{"package-doc", "a package comment in the wrong file", "ring/cq.go", "// Package ring again.\npackage ring\n"},
+	{"example", "a type that no example shows", "ring/cq.go", "package ring\n\ntype CQ struct{}\n"},
 }
 
 func TestEachRuleCanFail(t *testing.T) {

@@ -120,6 +120,7 @@ var rules = []rule{
 	{"broken-link", checkLinks},
 	{"machine-text", checkMachineText},
 	{"package-doc", checkPackageDocs},
+	{"example", checkExamples},
 }
 
 // Check applies every rule.
