@@ -108,6 +108,44 @@ func TestLossIsCountedAndFailsItsAssertion(t *testing.T) {
 	}
 }
 
+// TestFullDiskSendsNothing: a recording counts what the file has.
+func TestFullDiskSendsNothing(t *testing.T) {
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip(err)
+	}
+	for _, count := range []string{"10", "100000"} {
+		code, out, stderr := pktgen("tx", "pcap:/dev/full", "-n", count, "-o", "json", "-i", "0")
+		var r traffic.Report
+		if err := json.Unmarshal([]byte(out), &r); err != nil {
+			t.Fatal(err)
+		}
+		if code != cli.Failed || r.Outcome != "failed" || r.Sent != 0 || r.SentBytes != 0 || r.SendFailed == 0 || len(r.Notes) > 0 {
+			t.Errorf("exit code %d, %q, sent %d (%d bytes), failed %d, notes %v", code, r.Outcome, r.Sent, r.SentBytes, r.SendFailed, r.Notes)
+		}
+		if last := stderr[strings.LastIndex(strings.TrimSpace(stderr), "\n")+1:]; strings.Count(last, "no space left") != 1 {
+			t.Errorf("not said once: %s", last)
+		}
+	}
+}
+
+// TestLossIsTheSumOfTheNamedDrops, frames that are still delayed when the drain ends included.
+func TestLossIsTheSumOfTheNamedDrops(t *testing.T) {
+	for _, how := range []string{"delay=20s", "delay=20s&loss=0.1&dup=0.1&reorder=0.1&seed=3", "loss=0.1&seed=3", "speed=1mbps", "speed=1mbps&queue=16"} {
+		_, out, stderr := pktgen("tx", "loop:?"+how, "--rx", "loop:", "-n", "1000", "-r", "1mpps", "-o", "json", "-i", "0", "--drain", "5ms")
+		var r traffic.Report
+		if err := json.Unmarshal([]byte(out), &r); err != nil {
+			t.Fatal(how, err, stderr)
+		}
+		sum := uint64(0)
+		for _, n := range r.Drops {
+			sum += n
+		}
+		if r.Sent != 1000 || r.Lost == 0 || sum != r.Lost {
+			t.Errorf("%s: lost %d of %d, drops %v", how, r.Lost, r.Sent, r.Drops)
+		}
+	}
+}
+
 // TestTapRecordsEveryFrame: gopacket reads the recording.
 func TestTapRecordsEveryFrame(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "t.pcapng")

@@ -75,11 +75,11 @@ func (l *lane) carry(k uint64, at uint32) {
 	}
 }
 
-func (l *lane) SentBytes() uint64          { return 64 * l.next }
-func (l *lane) Failed() uint64             { return 0 }
-func (l *lane) Pending() int               { return 0 }
-func (l *lane) Err() error                 { return nil }
-func (l *lane) Hello(uint32, uint64) error { return nil }
+func (l *lane) SentBytes() uint64              { return 64 * l.next }
+func (l *lane) Failed() (frames, bytes uint64) { return 0, 0 }
+func (l *lane) Pending() int                   { return 0 }
+func (l *lane) Err() error                     { return nil }
+func (l *lane) Hello(uint32, uint64) error     { return nil }
 
 func (l *lane) Poll(frames []arrival) (int, error) {
 	l.handed = min(len(frames), l.waiting)

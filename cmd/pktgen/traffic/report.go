@@ -126,7 +126,7 @@ type Port struct {
 	MaxFrame int    `json:"max_frame_bytes"` // without FCS, one VLAN tag included
 }
 
-// QueueCounts is one queue's part.
+// QueueCounts is one queue's part: what it gave the device, those that failed later included.
 type QueueCounts struct {
 	Queue int    `json:"queue_index"`
 	Sent  uint64 `json:"sent_packets"`

@@ -78,6 +78,7 @@ func execute(ctx context.Context, p *Plan, token Token, ports runPorts, clk cloc
 	if p.Config.Hello && ports.out != nil {
 		x.hello(helloAfter)
 	}
+	x.settle()
 	x.fill(report, total, clk.Now())
 	report.Stalls = x.stalls(host)
 	ring := uint64(0)
@@ -151,6 +152,18 @@ func (x *session) hello(kind uint32) {
 	}
 }
 
+// settle asks what has become of the last frames: a medium may refuse them at the end.
+func (x *session) settle() {
+	s := x.send
+	if s == nil {
+		return
+	}
+	s.failed, s.failedBytes = s.port.Failed()
+	if s.err == nil {
+		s.err = s.port.Err()
+	}
+}
+
 // fill writes everything the session counted.
 func (x *session) fill(r *Report, total *latency.Snapshot, now int64) {
 	r.Counts = x.counts()
@@ -192,8 +205,10 @@ func (x *session) fill(r *Report, total *latency.Snapshot, now int64) {
 // fillSent writes the sender's part.
 func (x *session) fillSent(r *Report, s *sender) {
 	p := s.pacer
-	r.Sent, r.SentBytes = p.sent, s.port.SentBytes()
-	r.SendFailed, r.Late, r.Unsent = s.port.Failed(), p.late, p.unsent(x.endedAt)
+	r.SendFailed, r.Late, r.Unsent = s.failed, p.late, p.unsent(x.endedAt)
+	r.Sent = p.sent - min(p.sent, s.failed)
+	bytes := s.port.SentBytes()
+	r.SentBytes = bytes - min(bytes, s.failedBytes)
 	r.ElapsedNS = p.last - p.first
 	r.LongestBurst = p.longestBurst
 	gaps := p.gapError.Swap()
@@ -207,9 +222,9 @@ func (x *session) fillSent(r *Report, s *sender) {
 		r.Queues = append(r.Queues, QueueCounts{Queue: q, Sent: p.queues[q].sent})
 	}
 	if x.recv != nil {
-		r.Lost = p.sent - min(p.sent, r.Unique)
-		if r.Unique > p.sent {
-			r.Notes = append(r.Notes, fmt.Sprintf("%d more frames arrived than were sent", r.Unique-p.sent))
+		r.Lost = r.Sent - min(r.Sent, r.Unique)
+		if r.Unique > r.Sent {
+			r.Notes = append(r.Notes, fmt.Sprintf("%d more frames arrived than were sent", r.Unique-r.Sent))
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/bits"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/bluering/bluering/engine"
@@ -31,7 +32,7 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 		return nil, err
 	}
 	r, err := ports.run(ctx, c)
-	if closed := ports.Close(); closed != nil && r != nil { // a recording that failed, mostly
+	if closed := unsaid(ports.Close(), err); closed != nil && r != nil { // a recording that failed, mostly
 		r.Notes = append(r.Notes, closed.Error())
 		err = errors.Join(err, closed)
 	}
@@ -42,6 +43,23 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 		logResult(ctx, c.logger(), r, err)
 	}
 	return r, err
+}
+
+// unsaid is what of the errors of a Close has not ended the run already.
+func unsaid(closed, said error) error {
+	if joined, ok := closed.(interface{ Unwrap() []error }); ok {
+		var rest []error
+		for _, e := range joined.Unwrap() {
+			rest = append(rest, unsaid(e, said))
+		}
+		return errors.Join(rest...)
+	}
+	for e := closed; e != nil; e = errors.Unwrap(e) {
+		if _, plain := e.(syscall.Errno); !plain && errors.Is(said, e) {
+			return nil
+		}
+	}
+	return closed
 }
 
 // logger is where a run tells what happens to it; silent unless the caller gave one.
@@ -272,6 +290,9 @@ func (o *openedPorts) prepareSend(p *Plan, t Token) (err error) {
 	return nil
 }
 
+// inFlight is the reason of frames that are still inside a loop when the drain ends.
+const inFlight = "in_flight"
+
 // countDrops adds both devices' drops by reason, and returns those that the
 // receive side of this machine is to blame for.
 func (o *openedPorts) countDrops(drops map[string]uint64) (ring uint64) {
@@ -284,6 +305,9 @@ func (o *openedPorts) countDrops(drops map[string]uint64) (ring uint64) {
 		}
 		if dev == nil || dev != o.rxDev {
 			continue
+		}
+		if c.RxInFlight > 0 {
+			drops[inFlight] += c.RxInFlight
 		}
 		ring = c.Drops[engine.DropNoWQE]
 		if !dev.Caps().Loop { // there, the wire's drops are the network's
@@ -330,6 +354,8 @@ type rawOut struct {
 	queues   []txQueue
 	hello    *raw.TxQueue // nil: no hellos
 	helloKey proto.TagKey
+
+	helloFrames, helloBytes uint64 // handed to the device
 }
 
 func (o *rawOut) Queues() []txQueue { return o.queues }
@@ -341,11 +367,21 @@ func (o *rawOut) SentBytes() (n uint64) {
 	return n
 }
 
-func (o *rawOut) Failed() (n uint64) {
-	for _, q := range o.txs {
-		n += q.Counts().Errors
+// Failed is what the device's own counters do not have: WRs that failed or were never executed, and frames that the
+// medium did not take.
+func (o *rawOut) Failed() (frames, bytes uint64) {
+	c := o.dev.Counters()
+	for _, s := range o.streams {
+		frames += s.Sent()
+		bytes += s.Bytes()
 	}
-	return n
+	frames, bytes = frames+o.helloFrames, bytes+o.helloBytes
+	left, leftBytes := c.TxFrames-c.TxLost, c.TxBytes-c.TxLostBytes
+	frames -= min(frames, left)
+	if frames == 0 {
+		return 0, 0 // a medium that pads has more bytes
+	}
+	return frames, bytes - min(bytes, leftBytes) + fcsBytes*frames
 }
 
 func (o *rawOut) Pending() (n int) {
@@ -356,13 +392,17 @@ func (o *rawOut) Pending() (n int) {
 	return n
 }
 
+// Err is the device's error, of which those of its queues follow, or else a queue's.
 func (o *rawOut) Err() error {
+	if err := o.dev.Err(); err != nil {
+		return err
+	}
 	for _, q := range o.txs {
 		if err := q.Err(); err != nil {
 			return err
 		}
 	}
-	return o.dev.Err()
+	return nil
 }
 
 // helloWaitNS bounds how long a hello may take to leave.
@@ -394,6 +434,7 @@ func (o *rawOut) Hello(kind uint32, total uint64) error {
 	if err := o.hello.Flush(); err != nil {
 		return fmt.Errorf("hello: %w", err)
 	}
+	o.helloFrames, o.helloBytes = o.helloFrames+1, o.helloBytes+uint64(n)
 	for end := o.clk.Now() + helloWaitNS; o.hello.Outstanding() > 0 && o.clk.Now() < end; {
 		o.hello.Reclaim()
 	}

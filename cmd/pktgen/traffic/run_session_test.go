@@ -102,11 +102,11 @@ func (n *pretendNet) carry(frame []byte) {
 	}
 }
 
-func (n *pretendNet) Queues() []txQueue { return n.queues }
-func (n *pretendNet) SentBytes() uint64 { return n.sent * 64 }
-func (n *pretendNet) Failed() uint64    { return 0 }
-func (n *pretendNet) Pending() int      { return 0 }
-func (n *pretendNet) Err() error        { return n.err }
+func (n *pretendNet) Queues() []txQueue              { return n.queues }
+func (n *pretendNet) SentBytes() uint64              { return n.sent * 64 }
+func (n *pretendNet) Failed() (frames, bytes uint64) { return 0, 0 }
+func (n *pretendNet) Pending() int                   { return 0 }
+func (n *pretendNet) Err() error                     { return n.err }
 
 func (n *pretendNet) Hello(kind uint32, total uint64) error {
 	frame := make([]byte, 60)

@@ -32,13 +32,16 @@ type sender struct {
 	ended  bool
 	cut    bool // told to stop before it was done
 	err    error
+
+	failed, failedBytes uint64 // of the frames the pacer has sent, known at the end
 }
 
 // outPort is what a sender needs of a port beside its queues.
 type outPort interface {
 	Queues() []txQueue
 	SentBytes() uint64 // with FCS, of all queues
-	Failed() uint64    // sends that completed in error
+	// Failed is what of the frames counted as sent has not left, and their bytes. It is asked at the end.
+	Failed() (frames, bytes uint64)
 	Hello(kind uint32, total uint64) error
 	Pending() int // frames the device still has; drives it on the way
 	Err() error
@@ -55,8 +58,8 @@ func (s *sender) step(now int64, stop bool) int {
 		return 0
 	}
 	n, err := s.pacer.round(now)
-	if err == nil {
-		err = s.port.Err()
+	if perr := s.port.Err(); perr != nil {
+		err = perr // it says why, where a completion only says that
 	}
 	if err != nil {
 		s.err, s.ended = err, true
