@@ -146,6 +146,27 @@ func TestLossIsTheSumOfTheNamedDrops(t *testing.T) {
 	}
 }
 
+// TestReceiverAloneTakesWhatItIsAskedFor, and all of a recording by itself.
+func TestReceiverAloneTakesWhatItIsAskedFor(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "x.pcap")
+	if code, _, stderr := pktgen("tx", "pcap:"+file, "-n", "1000", "-i", "0", "-o", "none"); code != 0 {
+		t.Fatal(stderr)
+	}
+	for _, tc := range []struct {
+		args string
+		want uint64
+	}{{"-n 77", 77}, {"-n 64", 64}, {"-n 1", 1}, {"-n 1000", 1000}, {"", 1000}, {"-n 5000", 1000}, {"-d 60s", 1000}} {
+		code, out, stderr := pktgen(append([]string{"rx", "pcap:" + file, "--no-tag", "-o", "json", "-i", "0"}, strings.Fields(tc.args)...)...)
+		var r traffic.Report
+		if err := json.Unmarshal([]byte(out), &r); err != nil || code != 0 {
+			t.Fatalf("%s: %v, exit code %d: %s", tc.args, err, code, stderr)
+		}
+		if r.Received != tc.want || r.Unique != tc.want || r.RecvBytes != 64*tc.want || r.Outcome != "complete" {
+			t.Errorf("rx %s: received %d (%d bytes), %s, want %d", tc.args, r.Received, r.RecvBytes, r.Outcome, tc.want)
+		}
+	}
+}
+
 // TestTapRecordsEveryFrame: gopacket reads the recording.
 func TestTapRecordsEveryFrame(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "t.pcapng")

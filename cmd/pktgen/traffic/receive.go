@@ -52,6 +52,7 @@ type receiver struct {
 	flows      uint32
 	everyN     uint64 // latency of every N-th sequence; 0: none
 	perFlow    uint64 // bound of a flow's sequences; 0: only time bounds them
+	limit      uint64 // takes no more frames than so many different ones; 0: all
 
 	tracker *tracker
 	latency *latency.Recorder
@@ -79,12 +80,13 @@ type receiverConfig struct {
 	EveryN  uint64
 	Count   uint64 // frames in all, if bounded
 	NoEpoch bool
+	Limit   uint64 // of a receiver alone: frames to take; 0: all
 }
 
 func newReceiver(c receiverConfig, in inPort, clk clock.Clock) (*receiver, error) {
 	r := &receiver{
 		in: in, clk: clk, tagged: c.Tagged, key: proto.NewTagKey(c.Token.RunID), helloKey: proto.NewTagKey(c.Token.RunID ^ helloKeyMix),
-		epoch: c.Token.StartNS, noEpoch: c.NoEpoch, clockKnown: !c.NoEpoch, flows: uint32(c.Token.Flows), everyN: c.EveryN, perFlow: c.Count,
+		epoch: c.Token.StartNS, noEpoch: c.NoEpoch, clockKnown: !c.NoEpoch, flows: uint32(c.Token.Flows), everyN: c.EveryN, perFlow: c.Count, limit: c.Limit,
 		latency: latency.New(latency.Options{}),
 	}
 	if !c.Tagged {
@@ -107,7 +109,11 @@ func (r *receiver) unique() uint64 {
 // step takes one burst and reports its size. Frames that carry no time arrived
 // when the clock was read, after the poll: never before they were sent.
 func (r *receiver) step() (int, error) {
-	n, err := r.in.Poll(r.frames[:])
+	frames := r.frames[:]
+	if r.limit > 0 {
+		frames = frames[:min(receiveBurst, r.limit-min(r.limit, r.unique()))]
+	}
+	n, err := r.in.Poll(frames)
 	if n == 0 {
 		return 0, err
 	}

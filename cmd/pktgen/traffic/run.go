@@ -48,7 +48,9 @@ type runPorts struct {
 	out   outPort // nil: only receive
 	in    inPort  // nil: only send
 	apart bool
-	drops func(map[string]uint64) (ring uint64) // adds the drops by reason
+	// finite: what arrives has an end, and a poll is empty only there.
+	finite bool
+	drops  func(map[string]uint64) (ring uint64) // adds the drops by reason
 }
 
 // execute is Run behind the opened ports: deterministic under a virtual clock
@@ -93,7 +95,7 @@ func execute(ctx context.Context, p *Plan, token Token, ports runPorts, clk cloc
 
 func newSession(p *Plan, token Token, ports runPorts, clk clock.Clock) (*session, error) {
 	c := &p.Config
-	x := &session{clk: clk, drainNS: int64(c.Drain), count: p.Count, stop: new(atomic.Bool)}
+	x := &session{clk: clk, drainNS: int64(c.Drain), count: p.Count, finite: ports.finite, stop: new(atomic.Bool)}
 	if ports.out != nil {
 		pacer, err := newPacer(pacerConfig{Rate: p.Rate, Count: p.Count, DurationNS: int64(c.Duration), Burst: c.Burst, OnLate: c.OnLate}, ports.out.Queues())
 		if err != nil {
@@ -103,7 +105,12 @@ func newSession(p *Plan, token Token, ports runPorts, clk clock.Clock) (*session
 	}
 	if ports.in != nil {
 		token.Flows = max(token.Flows, 1)
+		limit := uint64(0)
+		if ports.out == nil {
+			limit = p.Count
+		}
 		r, err := newReceiver(receiverConfig{
+			Limit: limit,
 			Token: token, Tagged: p.Tagged, EveryN: c.Latency.EveryN, Count: p.Count,
 			NoEpoch: ports.out == nil && !token.SameClock(),
 		}, ports.in, clk)

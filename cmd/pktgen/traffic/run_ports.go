@@ -245,6 +245,7 @@ func (o *openedPorts) prepare(p *Plan, t Token) error {
 	o.rx = port
 	o.in = &rawIn{q: port.Rx(0), dev: o.rxDev}
 	o.apart = o.rxDev.Caps().IsWire
+	o.finite = o.rxDev.Caps().Kind == "pcap"
 	o.drops = o.countDrops
 	return nil
 }

@@ -27,6 +27,7 @@ type session struct {
 	feed    *intervalFeed
 	drainNS int64
 	count   uint64 // a receiver alone ends after so many
+	finite  bool   // a receiver alone ends at the first empty poll
 	endNS   int64  // a receiver alone ends at this reading; 0: never
 
 	recvStalls  stallLedger
@@ -101,7 +102,8 @@ func (x *session) receiveDone(now int64, empty bool) bool {
 }
 
 // aloneDone is receiveDone for a receiver whose sender is elsewhere: it ends by
-// signal, by time, by count, or a drain after the sender's last hello.
+// signal, by time, by count, at the end of a recording, or a drain after the
+// sender's last hello.
 func (x *session) aloneDone(now int64, empty bool) bool {
 	r := x.recv
 	switch {
@@ -111,6 +113,8 @@ func (x *session) aloneDone(now int64, empty bool) bool {
 	case x.endNS > 0 && now >= x.endNS:
 		return true
 	case x.count > 0 && r.unique() >= x.count:
+		return true
+	case x.finite && empty:
 		return true
 	case r.totalKnown && empty:
 		return r.unique() >= r.total || now-r.last >= x.drainNS
