@@ -38,6 +38,9 @@ func (a *app) measure(ctx context.Context, f *flags, tx, rx string) error {
 	if err := c.Check(); err != nil {
 		return usageCode(err)
 	}
+	if err := c.CheckAsserts(asserts, f.str("floor") != "" || f.is("self-test")); err != nil {
+		return usageCode(err)
+	}
 	out, err := a.openOutputs(f)
 	if err != nil {
 		return usageCode(err)

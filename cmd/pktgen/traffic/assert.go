@@ -189,6 +189,73 @@ func needsReceiver(key string) bool {
 	return false
 }
 
+// CheckAsserts refuses conditions on numbers that no run of c can have, so that
+// an hour is not spent on a test that cannot pass. floor tells that the report
+// gets a Floor.
+func (c *Config) CheckAsserts(list []Assert, floor bool) error {
+	for _, a := range list {
+		if why := c.cannotHave(a.key, floor); why != "" {
+			return usage("assert", a.text, strings.Replace(a.key, "/", ".", 1)+" "+why)
+		}
+	}
+	return nil
+}
+
+// cannotHave says why a run of c has no such number, and what would give it one.
+func (c *Config) cannotHave(key string, floor bool) string {
+	part, _, _ := strings.Cut(key, "/")
+	switch {
+	case c.RX == "" && (needsReceiver(key) || isLatency(key) || isReceived(key)):
+		return "needs a port that receives; use --rx PORT"
+	case c.TX == "" && (isSent(key) || part == "tx" || key == "loss_ratio"):
+		return "is the sender's to know; use it with tx"
+	case isLatency(key) && c.NoTag:
+		return "is read from the tag; use it without --no-tag"
+	case isLatency(key) && c.Latency.EveryN == 0:
+		return "is not recorded with --latency off; use --latency all or sample:N"
+	case c.NoTag && (needsTag(key) || key == "lost_packets" && c.TX == ""):
+		return "is found by the tag; use it without --no-tag"
+	case (part == "rate_error_ratio" || part == "gap_error_ns") && c.Rate.Unit() == RateMax:
+		return "needs a rate to be held; use -r with one that is not max"
+	case strings.HasPrefix(key, "floor_") && !floor:
+		return "needs a floor; use --floor FILE or --self-test"
+	}
+	return ""
+}
+
+func isLatency(key string) bool {
+	return strings.HasPrefix(key, "latency_ns/") || key == "latency_samples_count"
+}
+
+// isReceived and isSent name what only one side counts.
+func isReceived(key string) bool {
+	switch key {
+	case "received_bytes", "fragment_packets", "hello_packets", "early_packets", "rx_ring_drops_packets",
+		"rx_pps", "rx_l2_bps", "rx_l1_bps", "reorder_extent_max_packets", "flow_window_packets":
+		return true
+	}
+	return strings.HasPrefix(key, "rx/")
+}
+
+func isSent(key string) bool {
+	switch key {
+	case "sent_packets", "sent_bytes", "late_packets", "unsent_packets", "send_failed_packets", "rate_error_ratio", "rate_asked_pps",
+		"tx_pps", "tx_l2_bps", "tx_l1_bps", "longest_unplanned_burst_packets":
+		return true
+	}
+	return strings.HasPrefix(key, "gap_error_ns/")
+}
+
+// needsTag names what only the tag tells.
+func needsTag(key string) bool {
+	switch key {
+	case "duplicate_packets", "reordered_packets", "stale_packets", "early_packets", "hello_packets",
+		"reorder_extent_max_packets", "flow_window_packets":
+		return true
+	}
+	return false
+}
+
 // numbers flattens a report: every number by its path, levels joined by "/".
 func numbers(r *Report) map[string]float64 {
 	raw, err := json.Marshal(r)

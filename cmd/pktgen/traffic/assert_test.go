@@ -37,6 +37,45 @@ func TestWhatARunDidNotYieldFails(t *testing.T) {
 	}
 }
 
+func TestAssertsThatCannotHoldAreRefused(t *testing.T) {
+	paced := must(ParseRate("1kpps"))
+	both := Config{TX: "loop:", RX: "loop:", Rate: paced, Latency: LatencyMode{1}}
+	with := func(f func(c *Config)) Config {
+		c := both
+		f(&c)
+		return c
+	}
+	sendOnly, receiveOnly := with(func(c *Config) { c.RX = "" }), with(func(c *Config) { c.TX, c.Rate = "", Rate{} })
+	atMax, off := with(func(c *Config) { c.Rate = Rate{} }), with(func(c *Config) { c.Latency = LatencyMode{} })
+	bare := with(func(c *Config) { c.NoTag = true })
+	for _, tc := range []struct {
+		c     Config
+		exprs string
+		want  string // empty: accepted
+	}{
+		{both, "loss==0 p99<1s rate_err<1% gap_error_ns.max<1s dup==0 early==0 rx_pps>0 rx.speed_bps>0 drops_packets.wire==0", ""},
+		{both, "floor_latency_ns.p99<1us", "--floor FILE"},
+		{sendOnly, "sent==1 rate_err<1% gap_error_ns.p50<1us failed==0 drops_packets.no_peer==0 stalls.stalls_count==0", ""},
+		{sendOnly, "loss==0 loss<1% p99<1s dup==0 latency_samples_count>0 rx_pps>0 corrupt==0 rx.max_frame_bytes>0", "--rx PORT"},
+		{receiveOnly, "loss==0 p99<1s dup==0 received==1", ""},
+		{receiveOnly, "sent==1 rate_err<1% rate>0 loss<1% late==0 gap_error_ns.p50<1us", "use it with tx"},
+		{atMax, "loss==0 p99<1s rate>1kpps", ""},
+		{atMax, "rate_err<1% gap_error_ns.max<1us", "use -r"},
+		{off, "loss==0", ""},
+		{off, "p99<1s latency_samples_count>0 max<1s", "--latency all"},
+		{bare, "loss==0 received==1", ""},
+		{bare, "dup==0 reordered==0 p99<1s", "without --no-tag"},
+		{with(func(c *Config) { c.NoTag, c.TX = true, "" }), "loss==0", "without --no-tag"},
+	} {
+		for _, expr := range strings.Fields(tc.exprs) {
+			err := tc.c.CheckAsserts([]Assert{must(ParseAssert(expr))}, false)
+			if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want) || !strings.HasPrefix(err.Error(), `assert "`+expr+`": `)) {
+				t.Errorf("tx %q rx %q: %s: %v, want %q", tc.c.TX, tc.c.RX, expr, err, tc.want)
+			}
+		}
+	}
+}
+
 func TestBadAsserts(t *testing.T) {
 	for expr, want := range map[string]string{
 		"loss": "no comparison", "==0": "no comparison", "loss=0": "one of ==", "loss==": "no number", "loss==x": "no number",
