@@ -1,11 +1,15 @@
 package main
 
 import (
+	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/bluering/bluering/cmd/internal/cli"
 	"github.com/bluering/bluering/cmd/pktgen/traffic"
@@ -27,6 +31,56 @@ func refused(t *testing.T, args ...string) string {
 		t.Errorf("%v: not one line: %q", args, line)
 	}
 	return strings.TrimSuffix(line, "\n")
+}
+
+// TestPipesByNameAreRefused: nobody may be reading them.
+func TestPipesByNameAreRefused(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Skip(err)
+	}
+	for _, flag := range []string{"report", "hdr"} {
+		want := `pktgen: ` + flag + ` "` + pipe + `": is a pipe, a socket or a disk; use a file name, /dev/null or /dev/stdout`
+		if got := refused(t, "tx", "loop:", "--"+flag, pipe); got != want {
+			t.Errorf("got %s\nwant %s", got, want)
+		}
+	}
+	for _, args := range []string{"--tap " + pipe, "--rx loop: --tap " + pipe} {
+		code, _, stderr := pktgen(append([]string{"tx", "loop:", "-n", "1"}, strings.Fields(args)...)...)
+		if code != cli.Usage || !strings.Contains(stderr, "is a pipe") {
+			t.Errorf("%s: exit code %d: %s", args, code, stderr)
+		}
+	}
+}
+
+// TestOpenFilesAreWrittenInPlace: /dev/stdout is often a link to a file, and stays one, as any other link.
+func TestOpenFilesAreWrittenInPlace(t *testing.T) {
+	dir := t.TempDir()
+	file, link := filepath.Join(dir, "out"), filepath.Join(dir, "link")
+	f := must(os.Create(file))
+	defer f.Close()
+	if _, err := f.WriteString("before\n"); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, stderr := pktgen("tx", "loop:", "-n", "1", "-i", "0", "--report", fmt.Sprintf("/dev/fd/%d", f.Fd())); code != 0 {
+		t.Fatal(stderr)
+	}
+	if got := string(must(os.ReadFile(file))); !strings.HasPrefix(got, "before\n{") || !strings.HasSuffix(got, "}\n") {
+		t.Errorf("%.200s", got)
+	}
+	if err := os.Symlink("out", link); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, stderr := pktgen("tx", "loop:", "-n", "1", "-i", "0", "--report", link); code != 0 {
+		t.Fatal(stderr)
+	}
+	info := must(os.Lstat(link))
+	if got := string(must(os.ReadFile(file))); info.Mode()&os.ModeSymlink == 0 || !strings.HasPrefix(got, "{") {
+		t.Errorf("the link is %v: %.200s", info.Mode(), got)
+	}
+	if left := must(os.ReadDir(dir)); len(left) != 2 {
+		t.Errorf("left behind: %v", left)
+	}
 }
 
 func TestMissingInterfaceNamesThoseThatExist(t *testing.T) {

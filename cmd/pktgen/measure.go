@@ -41,6 +41,9 @@ func (a *app) measure(ctx context.Context, f *flags, tx, rx string) error {
 	if err := c.CheckAsserts(asserts, f.str("floor") != "" || f.is("self-test")); err != nil {
 		return usageCode(err)
 	}
+	if err := checkOutputs(f, &c); err != nil {
+		return usageCode(err)
+	}
 	out, err := a.openOutputs(f)
 	if err != nil {
 		return usageCode(err)
@@ -93,6 +96,15 @@ func (a *app) hook(c *traffic.Config, out *outputs) {
 		out.progress.Show(i)
 		out.results.Interval(i)
 	}
+}
+
+// checkOutputs refuses files that are written twice, or written while they are
+// read.
+func checkOutputs(f *flags, c *traffic.Config) error {
+	return traffic.CheckOutputs(
+		traffic.Output{Thing: "report", Path: f.str("report")}, traffic.Output{Thing: "hdr", Path: f.str("hdr")},
+		traffic.Output{Thing: "tap", Path: c.Tap}, traffic.Output{Thing: "floor", Path: f.str("floor")},
+		traffic.Output{Thing: "port", Path: traffic.RecordingOf(c.TX)}, traffic.Output{Thing: "rx", Path: traffic.RecordingOf(c.RX)})
 }
 
 // outputs are the places that results go to.

@@ -9,6 +9,38 @@ import (
 	"github.com/bluering/bluering/cmd/internal/cli"
 )
 
+// TestOneFileForTwoOutputsIsRefused, however it is written.
+func TestOneFileForTwoOutputsIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	there := filepath.Join(dir, "there")
+	if err := os.WriteFile(there, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(there, filepath.Join(dir, "link")); err != nil {
+		t.Skip(err)
+	}
+	sub := filepath.Join(dir, "sub")
+	if err := os.Symlink(dir, sub); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range []string{
+		"--report DIR/a --hdr DIR/a", "--report DIR/a --tap DIR/a", "--hdr DIR/a --tap DIR/./a", "--report DIR/sub/a --hdr DIR/a",
+		"--report DIR/there --hdr DIR/link", "--report DIR/there --floor DIR/there", "--report DIR/there --rx pcap:DIR/there",
+	} {
+		args = strings.ReplaceAll(args, "DIR", dir)
+		code, out, stderr := pktgen(append([]string{"tx", "loop:", "-n", "1", "-i", "0"}, strings.Fields(args)...)...)
+		if code != cli.Usage || out != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "use two files") {
+			t.Errorf("%s: exit code %d: %s", args, code, stderr)
+		}
+	}
+	for _, args := range []string{"--report /dev/null --hdr /dev/null --tap /dev/null", "--report DIR/r --hdr DIR/h --tap DIR/t"} {
+		args = strings.ReplaceAll(args, "DIR", dir)
+		if code, _, stderr := pktgen(append([]string{"tx", "loop:", "-n", "1", "-i", "0"}, strings.Fields(args)...)...); code != 0 {
+			t.Errorf("%s: exit code %d: %s", args, code, stderr)
+		}
+	}
+}
+
 // TestRecordingsAreNotEmptied: only a sender whose run is accepted writes.
 func TestRecordingsAreNotEmptied(t *testing.T) {
 	dir := t.TempDir()

@@ -102,7 +102,7 @@ func (o *Writer) put(s string) {
 // on the disk, so that a process killed in between leaves nothing.
 type OutputFile struct {
 	thing, path string
-	direct      bool // a device or pipe: written in place
+	direct      bool // a device, or a file this process has open already: written in place
 }
 
 // OpenOutput checks that path can be written; thing names the flag in errors.
@@ -112,10 +112,17 @@ func OpenOutput(thing, path string) (*OutputFile, error) {
 	if err == nil && info.IsDir() {
 		return nil, usage(thing, path, "is a directory; use a file name")
 	}
+	stream := err == nil && isStream(path, info.Mode())
+	if err == nil && !info.Mode().IsRegular() && !stream {
+		return nil, usage(thing, path, "is a pipe, a socket or a disk; use a file name, /dev/null or /dev/stdout")
+	}
 	var f *os.File
-	if o.direct = err == nil && !info.Mode().IsRegular(); o.direct {
+	if o.direct = stream; stream {
 		f, err = os.OpenFile(path, os.O_WRONLY, 0)
 	} else {
+		if target, lerr := filepath.EvalSymlinks(path); lerr == nil {
+			o.path = target // a link stays one
+		}
 		f, err = o.beside()
 	}
 	if err != nil {
@@ -133,6 +140,57 @@ func OpenOutput(thing, path string) (*OutputFile, error) {
 	return o, err
 }
 
+// writeInPlace adds to what is there: standard output may be a file that has the results.
+func (o *OutputFile) writeInPlace(content []byte) error {
+	f, err := os.OpenFile(o.path, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	return errors.Join(err, f.Close())
+}
+
+// isStream reports whether what is no file may be written all the same: a
+// terminal, /dev/null and their like, and what this process has open already. A
+// pipe by its name would make it wait for a reader.
+func isStream(path string, m os.FileMode) bool {
+	if m&os.ModeCharDevice != 0 {
+		return true
+	}
+	path = filepath.Clean(path)
+	return path == "/dev/stdout" || path == "/dev/stderr" || strings.HasPrefix(path, "/dev/fd/") || strings.HasPrefix(path, "/proc/self/fd/")
+}
+
+// Output names a file of a flag or of a port.
+type Output struct{ Thing, Path string }
+
+// CheckOutputs refuses one file for two purposes. Devices may be shared.
+func CheckOutputs(list ...Output) error {
+	for i, a := range list {
+		for _, b := range list[:i] {
+			if a.Path != "" && b.Path != "" && sameFile(a.Path, b.Path) {
+				return usage(a.Thing, a.Path, "is the file of --"+b.Thing+", too; use two files")
+			}
+		}
+	}
+	return nil
+}
+
+// sameFile reports whether two paths name one file, which need not be there yet.
+func sameFile(a, b string) bool {
+	infoA, errA := os.Stat(a)
+	infoB, errB := os.Stat(b)
+	if errA == nil && errB == nil {
+		return os.SameFile(infoA, infoB) && infoA.Mode().IsRegular()
+	}
+	if errA == nil || errB == nil || filepath.Base(a) != filepath.Base(b) {
+		return false
+	}
+	infoA, errA = os.Stat(filepath.Dir(a))
+	infoB, errB = os.Stat(filepath.Dir(b))
+	return errA == nil && errB == nil && os.SameFile(infoA, infoB)
+}
+
 // beside makes a temporary file in the directory that the content goes to.
 func (o *OutputFile) beside() (*os.File, error) {
 	return os.CreateTemp(filepath.Dir(o.path), "."+filepath.Base(o.path)+".*")
@@ -148,7 +206,7 @@ func (o *OutputFile) Commit(content []byte) error {
 
 func (o *OutputFile) commit(content []byte) error {
 	if o.direct {
-		return os.WriteFile(o.path, content, 0)
+		return o.writeInPlace(content)
 	}
 	f, err := o.beside()
 	if err != nil {

@@ -16,6 +16,15 @@ func recordingPort(uri string) (path, mode string, ok bool) {
 	return path, params.Get("mode"), ok && err == nil && path != ""
 }
 
+// RecordingOf is the file of a port "pcap:FILE", empty for other ports.
+func RecordingOf(uri string) string {
+	path, _, ok := recordingPort(uri)
+	if !ok {
+		return ""
+	}
+	return path
+}
+
 // asReceiver is the device string of a port that receives: a recording is read,
 // never written, which would empty it.
 func asReceiver(uri string) (string, error) {
