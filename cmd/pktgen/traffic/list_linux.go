@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -47,7 +48,7 @@ func driverOf(ifname string) string {
 func interfaceFacts(uri, ifname, ns string) (*PortFacts, error) {
 	h, err := handleIn(ns)
 	if err != nil {
-		return nil, usage("port", uri, fmt.Sprintf("cannot enter namespace %q (%v); use a name of `ip netns list` or a path", ns, err))
+		return nil, namespaceError(uri, ns, err)
 	}
 	defer h.Close()
 	l, err := h.LinkByName(ifname)
@@ -63,6 +64,19 @@ func interfaceFacts(uri, ifname, ns string) (*PortFacts, error) {
 	copy(f.HWAddr[:], at.HardwareAddr)
 	f.Addr4, f.Addr6 = firstAddr(h, l, netlink.FAMILY_V4), firstAddr(h, l, netlink.FAMILY_V6)
 	return f, nil
+}
+
+// namespaceError tells a namespace that is not there from one that is closed to
+// this user.
+func namespaceError(uri, ns string, err error) error {
+	hint := fmt.Sprintf("cannot enter namespace %q (%v); ", ns, err)
+	closed := strings.HasSuffix(err.Error(), unix.EPERM.Error()) // netlink does not wrap it
+	if closed || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
+		hint += "netns= needs CAP_SYS_ADMIN; run as root, or once: sudo setcap cap_net_raw,cap_sys_admin+ep " + executable()
+	} else {
+		hint += "use a name of `ip netns list` or a path"
+	}
+	return &UsageError{Thing: "port", Value: uri, Hint: hint, Cause: err}
 }
 
 func firstAddr(h *netlink.Handle, l netlink.Link, family int) netip.Addr {

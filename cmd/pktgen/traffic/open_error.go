@@ -22,6 +22,10 @@ func openError(uri string, err error) error {
 	hint := plainCause(uri, err)
 	switch {
 	case errors.Is(err, syscall.EPERM), errors.Is(err, syscall.EACCES), errors.Is(err, fs.ErrPermission):
+		if _, ns, ok := kernelPort(uri); ok && ns != "" {
+			hint = "netns= needs CAP_SYS_ADMIN beside CAP_NET_RAW; run as root, or once: sudo setcap cap_net_raw,cap_sys_admin+ep " + executable()
+			break
+		}
 		hint = "raw sockets need a privilege; run as root, or once: sudo setcap cap_net_raw,cap_net_admin+ep " + executable()
 	case errors.Is(err, syscall.ENODEV):
 		if ifname, _, ok := kernelPort(uri); ok {
