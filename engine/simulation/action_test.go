@@ -143,7 +143,7 @@ func (s *side) deregister() {
 		}
 	}
 	var err error
-	s.temp, err = s.pd.Register(s.mem, engine.LocalWrite)
+	s.temp, err = s.pd.Register(s.mem[:tempBytes], engine.LocalWrite)
 	s.must(err)
 }
 
@@ -163,7 +163,10 @@ func (s *side) settle() {
 			p.modify(engine.StateErr)
 		}
 	}
-	for again := true; again; {
+	for rounds, again := 0, true; again; rounds++ {
+		if rounds > 10000 {
+			s.fail("%s never comes to rest", s.name)
+		}
 		again = s.nic.NIC.Step(64) > 0
 		s.observe(nil, 0)
 		for _, c := range s.queues {

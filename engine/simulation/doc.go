@@ -21,13 +21,20 @@
 //   - a receive has the bytes of a frame that arrived, in order, and that a rule of its queue pair wants;
 //   - nothing else is written: buffers of sends are unchanged, guard bytes and unused room keep their pattern;
 //   - statuses and refusals are those that the request deserves, states move along legal edges only;
-//   - in the end frames sent = frames delivered + the drop counters, and requests posted = executed + failed +
+//   - a receive's completion names the entry that was filled;
+//   - in the end frames sent = frames delivered + the drop counters, bytes likewise, and requests posted = executed + failed +
 //     flushed + those that RESET or destruction took away.
 //
 // What the whole run has seen is counted and asserted: each drop reason, edge, status, refusal, wrap, full ring and
 // overrun.
 //
+// That the model would see a fault is proved by mutants: TestMutants builds the simulation over sources of ring,
+// engine and softnic in which single statements have a wrong twin (go test -overlay, the sources themselves stay as
+// they are), and runs it once for each. Every mutant must be caught within 1000 histories, which the same program
+// without a fault must pass. A statement that is changed takes its mutant along: the test says which.
+//
 //	go test ./engine/simulation                       the short form
 //	go test ./engine/simulation -seeds 10000          more of it; BLUERING_SIM_SEEDS says the same
+//	go test ./engine/simulation -run Mutants -v       after how many histories each mutant is caught, and by what
 //	go test ./engine/simulation -seed 4711 -v         one history, with each action
 package simulation

@@ -19,6 +19,7 @@ type pair struct {
 	asked    engine.QPState // by the last Modify
 	sends    []*send        // outstanding, oldest first
 	recvs    []*recv
+	entries  uint16 // receives posted since RESET
 	seq      uint16
 	owed     int // moves by the device whose cause was not polled yet
 	cursor   int // in the tap's log: what is behind it may still be received
@@ -32,6 +33,7 @@ type send struct {
 	id       uint64
 	seq      uint16
 	slot     int // -1: none
+	off      int // of the frame in the slot's room
 	frame    []byte
 	signaled bool
 	want     engine.Status // what comes of it, if it is executed
@@ -41,11 +43,12 @@ type send struct {
 
 // recv is a receive request outstanding.
 type recv struct {
-	id   uint64
-	slot int
-	room int
-	bad  int // offset of the first byte that may not be written; -1: none
-	temp int // offset of the piece in the region that may be deregistered; -1: none
+	id      uint64
+	slot    int
+	room    int
+	counter uint16 // of its entry in the ring
+	bad     int    // offset of the first byte that may not be written; -1: none
+	temp    int    // offset of the piece in the region that may be deregistered; -1: none
 }
 
 // newPair makes a queue pair with rings of random small sizes and brings it up some way.
@@ -100,8 +103,8 @@ func (p *pair) wants(frame []byte) bool {
 		p.rules[engine.FlowMulticast] && frame[0]&1 != 0
 }
 
-// complete compares one completion with the model.
-func (s *side) complete(c *queue, wc *engine.Completion) {
+// complete compares one completion, which was made of e, with the model.
+func (s *side) complete(c *queue, wc *engine.Completion, e *ring.CQE) {
 	s.trace("  %s: completion of %d, QP 0x%x: %v, receive %v, retired %d", s.name, wc.WRID, wc.QPN, wc.Status, wc.Recv, wc.Retired)
 	at := slices.IndexFunc(s.pairs, func(p *pair) bool { return p.q.QPN() == wc.QPN })
 	if at < 0 {
@@ -116,7 +119,7 @@ func (s *side) complete(c *queue, wc *engine.Completion) {
 		}
 	}
 	if wc.Recv {
-		p.completeRecv(c, wc)
+		p.completeRecv(c, wc, e)
 	} else {
 		p.completeSend(c, wc)
 	}
@@ -163,19 +166,22 @@ func (p *pair) give(w *send) {
 	if w.slot < 0 {
 		return
 	}
-	if at := p.s.room(w.slot)[:len(w.frame)]; !slices.Equal(at, w.frame) {
+	if at := p.s.room(w.slot)[w.off:][:len(w.frame)]; !slices.Equal(at, w.frame) {
 		p.s.fail("QP 0x%x: the buffer of send %d has changed", p.q.QPN(), w.id)
 	}
 	p.s.release(w.slot)
 }
 
-func (p *pair) completeRecv(c *queue, wc *engine.Completion) {
+func (p *pair) completeRecv(c *queue, wc *engine.Completion, e *ring.CQE) {
 	s := p.s
 	if len(p.recvs) == 0 || p.recvs[0].id != wc.WRID || c != p.rcq || wc.Retired != 1 {
 		s.fail("QP 0x%x: receive %d completes, retiring %d, out of order", wc.QPN, wc.WRID, wc.Retired)
 	}
 	r := p.recvs[0]
 	p.recvs = p.recvs[1:]
+	if e.Counter() != r.counter {
+		s.fail("QP 0x%x: receive %d of entry %d completes as entry %d", p.q.QPN(), r.id, r.counter, e.Counter())
+	}
 	written := 0
 	switch wc.Status {
 	case engine.StatusSuccess:
@@ -335,7 +341,7 @@ func (p *pair) forget() {
 	if len(p.sends)+len(p.recvs) > 0 {
 		s.seen.takenAway++
 	}
-	p.sends, p.recvs, p.owed = nil, nil, 0
+	p.sends, p.recvs, p.entries, p.owed = nil, nil, 0, 0
 	p.cursor = len(s.tap.log)
 	p.noteRings()
 }

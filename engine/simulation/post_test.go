@@ -130,7 +130,10 @@ func (p *pair) request(usual bool) request {
 // fill writes a frame that names pair and request.
 func (p *pair) fill(w *send, length int) {
 	s := p.s
-	b := s.room(w.slot)[:length]
+	if s.one(2) {
+		w.off = room - length // up to the end
+	}
+	b := s.room(w.slot)[w.off:][:length]
 	dst := [6]byte{2, 0xfe, 0, 0, byte(1 - s.n), byte(s.rnd.IntN(5))}
 	if s.one(6) {
 		dst = [6]byte{1, 0, 0x5e, 0, 0, 1}
@@ -149,7 +152,7 @@ func (p *pair) fill(w *send, length int) {
 // pieces names the frame's bytes in the request, or other bytes when the kind is a fault.
 func (p *pair) pieces(r *request, kind int) {
 	s, w := p.s, r.send
-	off, n := w.slot*slotBytes+guard, len(w.frame)
+	off, n := w.slot*slotBytes+guard+w.off, len(w.frame)
 	r.wr.SGEs = []engine.SGE{s.rw.SGE(off, n)}
 	split := func(mr engine.MR) {
 		r.wr.SGEs = []engine.SGE{s.ro.SGE(off, 30), mr.SGE(off+30, n-30)}
@@ -251,7 +254,11 @@ func (p *pair) postRecv() {
 		want, cause = 0, engine.CauseState
 	}
 	n, err := p.q.PostRecv(wrs)
-	p.recvs = append(p.recvs, rs[:want]...)
+	for _, r := range rs[:want] {
+		r.counter = p.entries
+		p.entries++
+		p.recvs = append(p.recvs, r)
+	}
 	p.expect(n, err, want, cause)
 	for _, r := range rs[want:] {
 		s.release(r.slot)

@@ -71,7 +71,7 @@ func simulate(seed uint64, seen *coverage, trace func(string, ...any)) (err erro
 		if r == nil {
 			return
 		}
-		w.abandon()
+		// The devices stay open: one that panicked within a step is held by it for good, and so would Close be.
 		f, ok := r.(failure)
 		if !ok {
 			f = failure{fmt.Errorf("panic: %v\n%s", r, debug.Stack())}

@@ -23,6 +23,7 @@ type tap struct {
 	runts int
 	cut   int
 	tx    uint64
+	bytes uint64 // of the frames sent
 }
 
 // arrival is a frame that the NIC has dealt with.
@@ -40,6 +41,7 @@ func (t *tap) Reserve(lens []int32, bufs [][]byte) int {
 func (t *tap) Commit(n int) {
 	for _, b := range t.bufs[:n] {
 		t.tx++
+		t.bytes += uint64(len(b))
 		t.sent(b)
 	}
 	t.bufs = t.bufs[n:]

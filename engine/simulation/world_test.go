@@ -20,6 +20,7 @@ const (
 	slots     = 80
 	tail      = 64 // behind the last slot: what runs over the region's end starts here
 	memBytes  = slots*slotBytes + tail
+	tempBytes = slots*slotBytes - guard // up to the last byte of the last room
 
 	guardByte = 0x5a
 	freshByte = 0xa5 // of a posted receive
@@ -57,10 +58,10 @@ type side struct {
 	ah     *engine.AH
 	mem    []byte
 	free   []int
-	rw     engine.MR // all of mem, as are the others
+	rw     engine.MR // all of mem, as are the others but temp
 	ro     engine.MR
 	alien  engine.MR // of pd2
-	temp   engine.MR // deregistered now and then
+	temp   engine.MR // deregistered now and then; tempBytes long
 	stale  engine.MR // a handle that was
 	queues []*queue
 	pairs  []*pair // alive
@@ -145,7 +146,7 @@ func (s *side) open() {
 	s.must(err)
 	s.alien, err = s.pd2.Register(s.mem, engine.LocalWrite)
 	s.must(err)
-	s.temp, err = s.pd.Register(s.mem, engine.LocalWrite)
+	s.temp, err = s.pd.Register(s.mem[:tempBytes], engine.LocalWrite)
 	s.must(err)
 	for range 1 + s.rnd.IntN(3) {
 		s.newQueue()
@@ -212,20 +213,14 @@ func (w *world) end() {
 	}
 }
 
-// abandon frees what a failed history left open.
-func (w *world) abandon() {
-	for _, s := range w.sides {
-		if s != nil && s.dev != nil {
-			s.dev.Close()
-		}
-	}
-}
-
 // compare checks that the device's counters are those of the model.
 func (s *side) compare() {
 	c := &s.last
 	if c.TxFrames != s.tap.tx {
 		s.fail("%s counts %d frames sent, its wire was given %d", s.name, c.TxFrames, s.tap.tx)
+	}
+	if c.TxBytes != s.tap.bytes {
+		s.fail("%s counts %d bytes sent, its wire was given %d", s.name, c.TxBytes, s.tap.bytes)
 	}
 	executed := c.TxFrames + c.TxErrors + c.TxFlushed
 	if executed+s.discarded != s.posted && (!s.lossy || executed > s.posted || executed+s.discarded < s.posted) {
@@ -256,7 +251,19 @@ func (s *side) compare() {
 		s.fail("%s: completions tell of %d sends failed, receives: %d good, %d refused, %d flushed; counters say %d",
 			s.name, told[0], told[1], told[2], told[3], counted)
 	}
+	s.compareBytes()
 	s.checkMemory()
+}
+
+// compareBytes checks the bytes of what arrived, which are known while no frame was copied.
+func (s *side) compareBytes() {
+	arrived := uint64(0)
+	for i := range s.tap.log {
+		arrived += uint64(len(s.tap.log[i].bytes))
+	}
+	if c := &s.last; c.RxCopies == 0 && arrived != c.RxBytes+c.DroppedBytes {
+		s.fail("%s: %d bytes arrived, %d were received and %d dropped", s.name, arrived, c.RxBytes, c.DroppedBytes)
+	}
 }
 
 func sum(v [4]uint64) uint64 { return v[0] + v[1] + v[2] + v[3] }
@@ -289,6 +296,7 @@ func (s *side) compareWire(from *side) {
 // poll takes up to k completions of a queue.
 func (s *side) poll(c *queue, k int) int {
 	wc := make([]engine.Completion, k)
+	from := c.mem.Rec.LoadCI()
 	n, err := c.cq.Poll(wc)
 	s.observe(c, n)
 	if c.broken != (n == 0 && err != nil) && n == 0 || err != nil && !errors.Is(err, engine.ErrOverrun) {
@@ -296,7 +304,7 @@ func (s *side) poll(c *queue, k int) int {
 	}
 	c.polled += uint64(n)
 	for i := range wc[:n] {
-		s.complete(c, &wc[i])
+		s.complete(c, &wc[i], &c.mem.CQEs[(from+uint32(i))&uint32(len(c.mem.CQEs)-1)])
 	}
 	return n
 }
