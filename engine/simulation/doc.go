@@ -22,8 +22,8 @@
 //   - nothing else is written: buffers of sends are unchanged, guard bytes and unused room keep their pattern;
 //   - statuses and refusals are those that the request deserves, states move along legal edges only;
 //   - a receive's completion names the entry that was filled;
-//   - in the end frames sent = frames delivered + the drop counters, bytes likewise, and requests posted = executed + failed +
-//     flushed + those that RESET or destruction took away.
+//   - in the end frames sent = frames delivered + the drop counters, bytes likewise where no frame was copied;
+//   - requests posted = executed + failed + flushed + those that RESET or destruction took away.
 //
 // What the whole run has seen is counted and asserted: each drop reason, edge, status, refusal, wrap, full ring and
 // overrun.
