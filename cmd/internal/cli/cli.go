@@ -68,6 +68,7 @@ func Execute(root *cobra.Command, args []string, s Streams) int {
 	root.SetArgs(args)
 	root.SetOut(s.Out)
 	root.SetErr(s.Err)
+	strict(root)
 	command, err := root.ExecuteC()
 	if err == nil {
 		return OK
@@ -85,6 +86,32 @@ func Execute(root *cobra.Command, args []string, s Streams) int {
 	}
 	fmt.Fprintf(s.Err, "%s: %s\n", root.Name(), oneLine(err.Error()))
 	return code
+}
+
+// strict makes errors of what cobra's own commands would answer with their help.
+func strict(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	root.SetHelpCommand(&cobra.Command{
+		Use:   "help [command]",
+		Short: "Help about any command",
+		RunE: func(_ *cobra.Command, args []string) error {
+			c, rest, err := root.Find(args)
+			if err == nil && len(rest) > 0 {
+				err = fmt.Errorf("unknown command %q for %q", rest[0], c.CommandPath())
+			}
+			if err != nil {
+				return &CodeError{Code: Usage, Err: fmt.Errorf("%w; see %s --help", err, root.Name())}
+			}
+			c.InitDefaultHelpFlag()
+			return c.Help()
+		},
+	})
+	for _, c := range root.Commands() {
+		if c.Name() == "completion" {
+			c.Args = cobra.NoArgs
+			c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+		}
+	}
 }
 
 // oneLine folds white space; cobra's suggestions span lines.

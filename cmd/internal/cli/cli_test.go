@@ -25,6 +25,8 @@ func TestExitCodes(t *testing.T) {
 		{"a told code is silent", []string{"go"}, &CodeError{RateMissed, nil}, RateMissed, ""},
 		{"lines are folded", []string{"go"}, errors.New("a\n\tb"), Failed, "tool: a b\n"},
 		{"an unknown flag is usage", []string{"go", "--nope"}, nil, Usage, "tool: unknown flag: --nope; see tool go --help\n"},
+		{"help for an unknown command is usage", []string{"help", "went"}, nil, Usage, "tool: unknown command \"went\" for \"tool\"; see tool --help\n"},
+		{"an unknown shell is usage", []string{"completion", "went"}, nil, Usage, "tool: unknown command \"went\" for \"tool completion\"; see tool completion --help\n"},
 		{"an unknown command is usage", []string{"went"}, nil, Usage, "tool: unknown command \"went\" for \"tool\"; see tool --help\n"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
