@@ -451,7 +451,11 @@ func (w *packet) broken(why error) {
 		}
 		why = fmt.Errorf("%w (%w)", state, why)
 	}
-	w.err.set(fmt.Errorf("wire: %s%s: %w", w.info.Name, w.where(), why))
+	if strings.HasPrefix(why.Error(), "wire: ") { // an error of this package has said that
+		w.err.set(fmt.Errorf("%w: %s%s", why, w.info.Name, w.where()))
+	} else {
+		w.err.set(fmt.Errorf("wire: %s%s: %w", w.info.Name, w.where(), why))
+	}
 	for w.tx.pending() > 0 {
 		w.tx.skip()
 		w.stats.TxErrors++
