@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 
 	"github.com/spf13/cobra"
@@ -140,6 +141,13 @@ func setField(c *traffic.Config, name, s string) (err error) {
 		n, err = traffic.ParseCount(name, s, limit)
 		return int(n)
 	}
+	fromOne := func(limit uint64) int {
+		n := number(limit)
+		if err == nil && n == 0 {
+			err = &traffic.UsageError{Thing: name, Value: s, Hint: fmt.Sprintf("must be more than 0; use 1 to %d", limit)}
+		}
+		return n
+	}
 	switch name {
 	case "rate":
 		c.Rate, err = traffic.ParseRate(s)
@@ -168,11 +176,11 @@ func setField(c *traffic.Config, name, s string) (err error) {
 	case "flow-label":
 		c.FlowLabel, err = traffic.ParseFlowLabels(name, s)
 	case "ttl":
-		c.TTL = number(255)
+		c.TTL = fromOne(255)
 	case "flows":
 		c.Flows = number(traffic.MaxFlows)
 	case "queues":
-		c.Queues = number(traffic.MaxQueues)
+		c.Queues = fromOne(traffic.MaxQueues)
 	case "burst":
 		c.Burst = number(traffic.MaxBurst)
 	case "seed":

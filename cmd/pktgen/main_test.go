@@ -94,6 +94,9 @@ func TestBadRequests(t *testing.T) {
 		{"tx loop: -d soon", `duration "soon": not a duration; use 10s, 2m, 500ms or a number of seconds, from 0 up`},
 		{"tx loop: -n -1", `count "-1": out of range; use a whole number such as 1000, 10k or 2m, at most 4611686018427387904`},
 		{"tx loop: --queues 0.5", `queues "0.5": out of range; use a whole number such as 1000, 10k or 2m, at most 256`},
+		{"tx loop: --queues 0", `queues "0": must be more than 0; use 1 to 256`},
+		{"tx loop: --ttl 0", `ttl "0": must be more than 0; use 1 to 255`},
+		{"tx loop: --flows 10 --src 10.0.0.0/8:rand --sport 7", `flows "10": the fields take only 1 different values; widen --src, --dst, --sport or --dport to at least as many (all of them step together, so their numbers should have no common divisor; one with :rand does not count, its values may repeat)`},
 		{"tx loop: --flows 17m", `flows "17m": out of range; use a whole number such as 1000, 10k or 2m, at most 16777216`},
 		{"tx loop: --dst 8.8.8.8", `dst "8.8.8.8": is a public address; use 198.18.0.0/15, 2001:2::/48 or a private range, or --yes-public if it is yours to load`},
 		{"tx loop: --dst example.net", `dst "example.net": "example.net" is not one; use an address, a range a-b, a prefix 198.18.0.0/24, a list, each with :inc, :dec or :rand`},
@@ -328,6 +331,8 @@ func TestPlanListProbeVersionCompletion(t *testing.T) {
 		"plan loop: --proto tcp -s 74":          "TCP {",
 		"plan loop: --vlan 7 -s 66":             "VLANIdentifier=7",
 		"plan loop: --no-tag --proto tcp":       "IPv4/TCP",
+		"help tx":                               "--strict-rate",
+		"plan loop: -r 0.0000001pps":            "x 1e-07 pps = 5.12e-05 bit/s L2",
 		"plan loop: -r 3pps -n 4":               "0 333333333 666666666 1000000000",
 		"plan loop: --dst 8.8.8.8 --yes-public": "8.8.8.8",
 	} {

@@ -167,6 +167,20 @@ func TestReceiverAloneTakesWhatItIsAskedFor(t *testing.T) {
 	}
 }
 
+// TestBothHellosAreReceived by the receiver of the same process.
+func TestBothHellosAreReceived(t *testing.T) {
+	for _, port := range []string{"loop:", "loop:?delay=1ms", "loop:?mode=goroutine"} {
+		code, out, stderr := pktgen("tx", port, "--rx", "loop:", "-n", "1000", "--hello", "-o", "json", "-i", "0", "--drain", "10s", "--assert", "loss==0")
+		var r traffic.Report
+		if err := json.Unmarshal([]byte(out), &r); err != nil || code != 0 {
+			t.Fatalf("%s: %v, exit code %d: %s", port, err, code, stderr)
+		}
+		if r.Hello != 2 || r.Sent != 1000 || r.Received != 1000 || r.SentBytes != 64000 {
+			t.Errorf("%s: %d hellos, %+v", port, r.Hello, r.Counts)
+		}
+	}
+}
+
 // TestTapRecordsEveryFrame: gopacket reads the recording.
 func TestTapRecordsEveryFrame(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "t.pcapng")

@@ -197,6 +197,8 @@ func ppsText(pps float64) string {
 		return fmt.Sprintf("%.6f Mpps", pps/1e6)
 	case pps >= 1e3:
 		return fmt.Sprintf("%.6f kpps", pps/1e3)
+	case pps > 0 && pps < 1e-3: // a frame in a quarter of an hour or more: digits that say something
+		return fmt.Sprintf("%.6g pps", pps)
 	}
 	return fmt.Sprintf("%.6f pps", pps)
 }
@@ -212,6 +214,9 @@ func siText(x float64, digits int) string {
 		if x >= p.scale {
 			return fmt.Sprintf("%.*f %s", digits, x/p.scale, p.name)
 		}
+	}
+	if x > 0 && x < 1e-3 {
+		return fmt.Sprintf("%.4g ", x)
 	}
 	return fmt.Sprintf("%.*f ", digits, x)
 }

@@ -198,7 +198,7 @@ func (c *Config) fillPorts() error {
 		tuples = c.tuples()
 	}
 	if c.Flows > 1 && tuples < uint64(c.Flows) {
-		return usage("flows", strconv.Itoa(c.Flows), fmt.Sprintf("the fields take only %d different values; widen --src, --dst, --sport or --dport to at least as many (all of them step together, so their numbers should have no common divisor)", tuples))
+		return usage("flows", strconv.Itoa(c.Flows), fmt.Sprintf("the fields take only %d different values; widen --src, --dst, --sport or --dport to at least as many (all of them step together, so their numbers should have no common divisor; one with :rand does not count, its values may repeat)", tuples))
 	}
 	return nil
 }

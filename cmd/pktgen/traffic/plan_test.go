@@ -290,7 +290,7 @@ func TestPlanErrors(t *testing.T) {
 		{"two IP versions", Config{Src: must(ParseAddrs("src", "10.0.0.1")), Dst: must(ParseAddrs("dst", "fd00::1"))}, `dst "fd00::1": and --src 10.0.0.1 are of two IP versions; use one`},
 		{"flow label of IPv4", Config{Src: must(ParseAddrs("src", "10.0.0.1")), FlowLabel: must(ParseFlowLabels("", "1"))}, `flow-label "1": IPv4 has no flow label; use IPv6 addresses`},
 		{"fewer flows than queues", Config{Flows: 2, Queues: 3}, `flows "2": a flow belongs to one queue; use at least 3, one for each of --queues`},
-		{"too few tuples", Config{Flows: 100, SPort: must(ParsePorts("sport", "7"))}, `flows "100": the fields take only 1 different values; widen --src, --dst, --sport or --dport to at least as many (all of them step together, so their numbers should have no common divisor)`},
+		{"too few tuples", Config{Flows: 100, SPort: must(ParsePorts("sport", "7"))}, `flows "100": the fields take only 1 different values; widen --src, --dst, --sport or --dport to at least as many (all of them step together, so their numbers should have no common divisor; one with :rand does not count, its values may repeat)`},
 		{"drain past the tag's clock", Config{Drain: 61e9}, `drain "1m1s": the tag's clock wraps; use at most 60s`},
 		{"more than a frame a ns", Config{Rate: must(ParseRate("1001mpps"))}, `rate "1001mpps": is more than 1 frame a nanosecond; use at most 1000mpps`},
 	} {

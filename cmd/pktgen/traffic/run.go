@@ -68,6 +68,8 @@ func execute(ctx context.Context, p *Plan, token Token, ports runPorts, clk cloc
 
 	if p.Config.Hello && ports.out != nil {
 		x.hello(helloBefore)
+		x.closing = p.Tagged // without a tag there are no marks
+		x.awaitHello = x.closing
 	}
 	start := clk.Now()
 	if x.send != nil {
@@ -77,9 +79,6 @@ func execute(ctx context.Context, p *Plan, token Token, ports runPorts, clk cloc
 		x.endNS = start + int64(p.Config.Duration)
 	}
 	total := x.loops(p, start, ports.apart)
-	if p.Config.Hello && ports.out != nil {
-		x.hello(helloAfter)
-	}
 	x.settle()
 	x.fill(report, total, clk.Now())
 	report.Stalls = x.stalls(host)

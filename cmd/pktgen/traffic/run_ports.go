@@ -240,7 +240,7 @@ func (o *openedPorts) prepare(p *Plan, t Token) error {
 	}
 	port, err := raw.NewPort(o.rxDev, raw.PortConfig{TxQueues: -1})
 	if err != nil {
-		return fmt.Errorf("%s: %w", p.Config.RX, err)
+		return portFailed(p.Config.RX, err)
 	}
 	o.rx = port
 	o.in = &rawIn{q: port.Rx(0), dev: o.rxDev}
@@ -248,6 +248,15 @@ func (o *openedPorts) prepare(p *Plan, t Token) error {
 	o.finite = o.rxDev.Caps().Kind == "pcap"
 	o.drops = o.countDrops
 	return nil
+}
+
+// portFailed names the port, unless the error does so itself.
+func portFailed(uri string, err error) error {
+	name, _, _ := strings.Cut(uri, "?")
+	if strings.Contains(err.Error(), name) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", uri, err)
 }
 
 func (o *openedPorts) prepareSend(p *Plan, t Token) (err error) {
@@ -262,7 +271,7 @@ func (o *openedPorts) prepareSend(p *Plan, t Token) (err error) {
 	}
 	port, err := raw.NewPort(o.txDev, c)
 	if err != nil {
-		return fmt.Errorf("%s: %w", p.Config.TX, err)
+		return portFailed(p.Config.TX, err)
 	}
 	o.tx = port
 	tmpl, err := p.template()

@@ -30,6 +30,9 @@ type session struct {
 	finite  bool   // a receiver alone ends at the first empty poll
 	endNS   int64  // a receiver alone ends at this reading; 0: never
 
+	closing    bool // the sender's last hello is to be sent; the sender's goroutine owns it
+	awaitHello bool // the receiver waits for it
+
 	recvStalls  stallLedger
 	interrupted bool
 	endedAt     int64 // reading at which the sender ended; 0: not yet
@@ -63,6 +66,10 @@ func (x *session) sendStep(now int64) int {
 		x.interrupted, x.endedAt = s.cut, now
 	}
 	if s.err != nil || s.port.Pending() == 0 || now-x.endedAt >= x.drainNS {
+		if x.closing { // before the drain, so that it is received, too
+			x.hello(helloAfter)
+			now = x.clk.Now()
+		}
 		x.shared.endedAt.Store(now)
 		x.shared.ended.Store(true)
 	}
@@ -84,6 +91,9 @@ func (x *session) arrived() bool {
 	return x.recv == nil || x.recv.unique() >= x.shared.sent.Load()
 }
 
+// closed reports that the sender's last hello has come, if there is one.
+func (x *session) closed() bool { return !x.awaitHello || x.recv.totalKnown }
+
 // receiveDone reports that the receiver need not wait any longer, given that
 // its last poll was empty or not.
 func (x *session) receiveDone(now int64, empty bool) bool {
@@ -98,7 +108,7 @@ func (x *session) receiveDone(now int64, empty bool) bool {
 	}
 	const hardNS = 1e9 // a network that never falls silent
 	waited := now - x.shared.endedAt.Load()
-	return empty && (x.arrived() || waited >= x.drainNS) || waited >= x.drainNS+hardNS
+	return empty && (x.arrived() && x.closed() || waited >= x.drainNS) || waited >= x.drainNS+hardNS
 }
 
 // aloneDone is receiveDone for a receiver whose sender is elsewhere: it ends by
