@@ -102,9 +102,8 @@ func (a *app) hook(c *traffic.Config, out *outputs) {
 // read.
 func checkOutputs(f *flags, c *traffic.Config) error {
 	return traffic.CheckOutputs(
-		traffic.Output{Thing: "report", Path: f.str("report")}, traffic.Output{Thing: "hdr", Path: f.str("hdr")},
-		traffic.Output{Thing: "tap", Path: c.Tap}, traffic.Output{Thing: "floor", Path: f.str("floor")},
-		traffic.Output{Thing: "port", Path: traffic.RecordingOf(c.TX)}, traffic.Output{Thing: "rx", Path: traffic.RecordingOf(c.RX)})
+		[2]string{"floor", f.str("floor")}, [2]string{"port", traffic.RecordingOf(c.TX)}, [2]string{"rx", traffic.RecordingOf(c.RX)},
+		[2]string{"report", f.str("report")}, [2]string{"hdr", f.str("hdr")}, [2]string{"tap", c.Tap})
 }
 
 // outputs are the places that results go to.

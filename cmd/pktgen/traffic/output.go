@@ -161,15 +161,13 @@ func isStream(path string, m os.FileMode) bool {
 	return path == "/dev/stdout" || path == "/dev/stderr" || strings.HasPrefix(path, "/dev/fd/") || strings.HasPrefix(path, "/proc/self/fd/")
 }
 
-// Output names a file of a flag or of a port.
-type Output struct{ Thing, Path string }
-
-// CheckOutputs refuses one file for two purposes. Devices may be shared.
-func CheckOutputs(list ...Output) error {
+// CheckOutputs refuses one file for two purposes: pairs of a flag and its path,
+// which may be empty. Devices may be shared.
+func CheckOutputs(list ...[2]string) error {
 	for i, a := range list {
 		for _, b := range list[:i] {
-			if a.Path != "" && b.Path != "" && sameFile(a.Path, b.Path) {
-				return usage(a.Thing, a.Path, "is the file of --"+b.Thing+", too; use two files")
+			if a[1] != "" && b[1] != "" && sameFile(a[1], b[1]) {
+				return usage(a[0], a[1], "is the file of "+b[0]+", too; use two files")
 			}
 		}
 	}
