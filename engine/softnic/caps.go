@@ -42,9 +42,7 @@ func (n *NIC) Counters(c *engine.Counters) {
 		for i := range o.Drops {
 			c.Drops[i] += o.Drops[i]
 		}
-		if !n.closed.Load() {
-			n.flushWire() // so that the counts are of what the medium has taken or refused
-		}
+		n.flushWire() // so that the counts are of what the medium has taken or refused
 		var s wire.Stats
 		n.wire.Stats(&s)
 		c.TxLost += o.TxFrames - min(o.TxFrames, s.TxFrames)

@@ -234,8 +234,20 @@ func (n *NIC) await(b bell, timeout time.Duration) error {
 	if n.rx.stalled {
 		return b.wait(-1, false, min(timeout, parkStalled))
 	}
-	fd := n.wire.FD() // arms the descriptor, so it comes last
-	return b.wait(fd, n.wire.Pending() > 0, timeout)
+	fd, pending := n.arm()
+	return b.wait(fd, pending, timeout)
+}
+
+// arm arms the wire's descriptor, while nobody else is inside the NIC: Counters pushes and looks at the wire, too.
+func (n *NIC) arm() (fd int, pending bool) {
+	for !n.busy.CompareAndSwap(idle, controlling) {
+		runtime.Gosched()
+	}
+	defer n.busy.Store(idle)
+	if n.closed.Load() {
+		return -1, false
+	}
+	return n.wire.FD(), n.wire.Pending() > 0
 }
 
 // waitForGoroutine waits for a publication later than the one seen by the last Progress or Wait. The flag

@@ -253,8 +253,7 @@ func (r *pipeRx) drain() int {
 
 // waiting returns how many published frames are not released.
 func (r *pipeRx) waiting() uint64 {
-	r.tail = r.p.tail.Load() // partner: pipeTx.publish
-	return r.tail - r.head
+	return r.p.tail.Load() - r.head // partner: pipeTx.publish
 }
 
 // due returns when the next frame arrives, math.MaxInt64 if none is on its way.
