@@ -121,9 +121,6 @@ func (l *leaf) write(slots []slot, times []uint32, n *lane, f *field) {
 		return
 	case l.width == 2:
 		storeWords2(slots, &l.words)
-	case slots[0].ip != nil && l.summed:
-		l.writeTagsIP(slots)
-		return
 	case slots[0].ip != nil:
 		storeAddresses(slots, &l.words, l.ipSum)
 	default:
@@ -159,13 +156,7 @@ func (l *leaf) writeTags(slots []slot, adds *[chunk]uint32) {
 		w0, w1 := key.WordsOf(l.keys[k], l.ticks[k])
 		binary.BigEndian.PutUint64(s.tag[:8], w0)
 		binary.BigEndian.PutUint64(s.tag[8:], w1)
-		y, c := bits.Add64(w0, w1, 0)
-		y, c = bits.Add64(y, sum+uint64(adds[k]), c)
-		v := fold(y + c)
-		if v == 0 {
-			v = zero
-		}
-		binary.BigEndian.PutUint16(s.check[:], v)
+		binary.BigEndian.PutUint16(s.check[:], l4Check(w0, w1, sum+uint64(adds[k]), zero))
 	}
 }
 
@@ -180,36 +171,7 @@ func (l *leaf) writeTags2(slots []slot) {
 		binary.BigEndian.PutUint64(s.tag[:8], w0)
 		binary.BigEndian.PutUint64(s.tag[8:], w1)
 		binary.BigEndian.PutUint16(s.field[:2], uint16(x))
-		y, c := bits.Add64(w0, w1, 0)
-		y, c = bits.Add64(y, sum+uint64(x), c)
-		v := fold(y + c)
-		if v == 0 {
-			v = zero
-		}
-		binary.BigEndian.PutUint16(s.check[:], v)
-	}
-}
-
-// writeTagsIP is writeTags with a summed IPv4 address, whose header has a
-// checksum too.
-func (l *leaf) writeTagsIP(slots []slot) {
-	key, sum, ipSum, zero := l.key, l.sum, l.ipSum, l.zero
-	for i := range slots {
-		s := slots[i]
-		k := uint(i) % chunk
-		x := l.words[k]
-		w0, w1 := key.WordsOf(l.keys[k], l.ticks[k])
-		binary.BigEndian.PutUint64(s.tag[:8], w0)
-		binary.BigEndian.PutUint64(s.tag[8:], w1)
-		binary.BigEndian.PutUint32(s.field[:], x)
-		binary.BigEndian.PutUint16(s.ip[:], fold(ipSum+uint64(x)))
-		y, c := bits.Add64(w0, w1, 0)
-		y, c = bits.Add64(y, sum+uint64(x), c)
-		v := fold(y + c)
-		if v == 0 {
-			v = zero
-		}
-		binary.BigEndian.PutUint16(s.check[:], v)
+		binary.BigEndian.PutUint16(s.check[:], l4Check(w0, w1, sum+uint64(x), zero))
 	}
 }
 
@@ -225,18 +187,12 @@ func (l *leaf) writeLine2(slots []slot, times []uint32, flowSeq uint64, x, by ui
 		binary.BigEndian.PutUint64(s.tag[:8], w0)
 		binary.BigEndian.PutUint64(s.tag[8:], w1)
 		binary.BigEndian.PutUint16(s.field[:2], uint16(x))
-		y, c := bits.Add64(w0, w1, 0)
-		y, c = bits.Add64(y, sum+uint64(x), c)
-		v := fold(y + c)
-		if v == 0 {
-			v = zero
-		}
-		binary.BigEndian.PutUint16(s.check[:], v)
+		binary.BigEndian.PutUint16(s.check[:], l4Check(w0, w1, sum+uint64(x), zero))
 		x += by
 	}
 }
 
-// writeLineIP is writeTagsIP for such a run.
+// writeLineIP is writeLine2 for an IPv4 address, whose header has a checksum too.
 func (l *leaf) writeLineIP(slots []slot, times []uint32, flowSeq uint64, x, by uint32) {
 	key, sum, ipSum, zero := l.key, l.sum, l.ipSum, l.zero
 	times = times[:len(slots)]
@@ -248,13 +204,7 @@ func (l *leaf) writeLineIP(slots []slot, times []uint32, flowSeq uint64, x, by u
 		binary.BigEndian.PutUint64(s.tag[8:], w1)
 		binary.BigEndian.PutUint32(s.field[:], x)
 		binary.BigEndian.PutUint16(s.ip[:], fold(ipSum+uint64(x)))
-		y, c := bits.Add64(w0, w1, 0)
-		y, c = bits.Add64(y, sum+uint64(x), c)
-		v := fold(y + c)
-		if v == 0 {
-			v = zero
-		}
-		binary.BigEndian.PutUint16(s.check[:], v)
+		binary.BigEndian.PutUint16(s.check[:], l4Check(w0, w1, sum+uint64(x), zero))
 		x += by
 	}
 }
@@ -278,6 +228,17 @@ func storeAddresses(slots []slot, words *[chunk]uint32, sum uint64) {
 		binary.BigEndian.PutUint32(slots[i].field[:], x)
 		binary.BigEndian.PutUint16(slots[i].ip[:], fold(sum+uint64(x)))
 	}
+}
+
+// l4Check is the checksum over a tag's two words and the sum of the rest; 0 is
+// written as zero.
+func l4Check(w0, w1, rest uint64, zero uint16) uint16 {
+	y, c := bits.Add64(w0, w1, 0)
+	y, c = bits.Add64(y, rest, c)
+	if v := fold(y + c); v != 0 {
+		return v
+	}
+	return zero
 }
 
 // fold is the checksum of a sum.
