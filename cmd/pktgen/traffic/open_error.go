@@ -26,7 +26,7 @@ func openError(uri string, err error) error {
 			hint = "netns= needs CAP_SYS_ADMIN beside CAP_NET_RAW; run as root, or once: sudo setcap cap_net_raw,cap_sys_admin+ep " + executable()
 			break
 		}
-		hint = "raw sockets need a privilege; run as root, or once: sudo setcap cap_net_raw,cap_net_admin+ep " + executable()
+		hint = "raw sockets need a privilege; run as root, or once: sudo setcap cap_net_raw+ep " + executable()
 	case errors.Is(err, syscall.ENODEV):
 		if ifname, _, ok := kernelPort(uri); ok {
 			hint = fmt.Sprintf("no interface %q; `pktgen list` shows those that exist", ifname)
