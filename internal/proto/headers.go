@@ -38,7 +38,7 @@ const (
 	FCSBytes      = 4
 	MinFrameBytes = 60 // without FCS
 
-	roceBytes = 12 + 8 + 4 // BTH, DETH, ICRC
+	roceBytes = BTHBytes + DETHBytes + ICRCBytes
 	maxVLANs  = 8
 )
 
