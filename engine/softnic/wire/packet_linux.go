@@ -1,18 +1,13 @@
 package wire
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
-	"net/netip"
-	"os"
-	"path/filepath"
-	"runtime"
-	"strings"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/bluering/bluering/internal/clock"
@@ -22,10 +17,6 @@ const (
 	packetRing    = 8 << 20
 	packetTxSlots = 256
 	packetBlock   = 64 << 10 // of the rings: the kernel gets 16 pages at a time
-	// carrierWait is how long an interface that was just set up may take to find its carrier.
-	carrierWait = 2 * time.Second
-	// healthEvery bounds how often an idle wire asks after its interface.
-	healthEvery = int64(100 * time.Millisecond)
 )
 
 // packet is a wire on a kernel interface, by one AF_PACKET socket:
@@ -35,8 +26,7 @@ const (
 //
 // The socket ignores frames that this host sends, and takes promiscuous membership.
 type packet struct {
-	info   Info
-	fd     int
+	iface
 	mem    []byte // both rings, one mapping: the receive ring first
 	rx     packetRx
 	tx     packetTx
@@ -65,7 +55,8 @@ func OpenPacket(ifname string, o PacketOptions) (Wire, error) {
 	if o.Clock == nil {
 		o.Clock = clock.System()
 	}
-	w := &packet{fd: -1, clk: o.Clock}
+	w := &packet{clk: o.Clock}
+	w.ifname, w.fd = ifname, -1
 	w.info = Info{Name: "packet:" + ifname, Kind: "packet", NetNS: o.NetNS, MinFrame: MinFrame}
 	err := inNetNS(o.NetNS, func() error { return w.open(ifname, o) })
 	if err != nil {
@@ -75,61 +66,9 @@ func OpenPacket(ifname string, o PacketOptions) (Wire, error) {
 	return w, nil
 }
 
-// inNetNS runs f on a thread in that namespace. The thread comes back, or is never used again.
-func inNetNS(name string, f func() error) error {
-	if name == "" {
-		return f()
-	}
-	path := name
-	if !strings.Contains(name, "/") {
-		path = filepath.Join("/run/netns", name)
-	}
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		back, err := enterNetNS(path, f)
-		if back {
-			runtime.UnlockOSThread()
-		}
-		done <- err
-	}()
-	return <-done
-}
-
-func enterNetNS(path string, f func() error) (back bool, err error) {
-	home, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return true, fmt.Errorf("own network namespace: %w", err)
-	}
-	defer unix.Close(home)
-	there, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return true, fmt.Errorf("network namespace %s: %w", path, err)
-	}
-	err = unix.Setns(there, unix.CLONE_NEWNET)
-	unix.Close(there)
-	switch {
-	case errors.Is(err, unix.EPERM):
-		return true, fmt.Errorf("network namespace %s: no privilege to enter it: %w; run as root, or: %s", path, err, setcapLine("cap_net_raw,cap_sys_admin"))
-	case err != nil:
-		return true, fmt.Errorf("network namespace %s: %w", path, err)
-	}
-	err = f()
-	return unix.Setns(home, unix.CLONE_NEWNET) == nil, err
-}
-
-// setcapLine is the command that gives this program what it lacks.
-func setcapLine(caps string) string {
-	self, err := os.Executable()
-	if err != nil {
-		self = os.Args[0]
-	}
-	return "setcap " + caps + "+ep " + self
-}
-
 // open does all that must happen inside the namespace.
 func (w *packet) open(ifname string, o PacketOptions) error {
-	if err := w.describe(ifname); err != nil {
+	if err := w.describe(); err != nil {
 		return err
 	}
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0) // 0: nothing is received before bind
@@ -141,7 +80,7 @@ func (w *packet) open(ifname string, o PacketOptions) error {
 	}
 	w.fd = fd
 	w.info.SpeedBPS = ethtoolSpeed(fd, ifname)
-	if err := w.awaitCarrier(); err != nil {
+	if err := w.awaitCarrier(context.Background()); err != nil {
 		return err
 	}
 	if err := w.setUp(o); err != nil {
@@ -163,94 +102,6 @@ func (w *packet) open(ifname string, o PacketOptions) error {
 	m := unix.PacketMreq{Ifindex: int32(w.info.IfIndex), Type: unix.PACKET_MR_PROMISC}
 	if err := unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &m); err != nil {
 		return fmt.Errorf("promiscuous membership: %w", err)
-	}
-	return nil
-}
-
-// describe fills the info from netlink: sysfs may show another namespace.
-func (w *packet) describe(ifname string) error {
-	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
-	if err != nil {
-		return fmt.Errorf("netlink: %w", err)
-	}
-	defer h.Close()
-	l, err := h.LinkByName(ifname)
-	var missing netlink.LinkNotFoundError
-	if errors.As(err, &missing) {
-		return fmt.Errorf("%w %q%s; there are: %s", ErrNoDevice, ifname, w.where(), linkNames(h))
-	}
-	if err != nil {
-		return fmt.Errorf("netlink: %w", err)
-	}
-	a := l.Attrs()
-	if a.EncapType != "ether" && a.EncapType != "loopback" {
-		return fmt.Errorf("%w %q of Ethernet frames: it is %s", ErrNoDevice, ifname, a.EncapType)
-	}
-	w.info.IfIndex, w.info.MTU = a.Index, min(a.MTU, maxFrameLen-headerBytes-vlanTagBytes)
-	w.info.MaxFrame = w.info.MTU + headerBytes + vlanTagBytes
-	copy(w.info.MAC[:], a.HardwareAddr)
-	addrs, err := h.AddrList(l, netlink.FAMILY_ALL)
-	if err != nil {
-		return fmt.Errorf("netlink: %w", err)
-	}
-	for _, x := range addrs {
-		ip, _ := netip.AddrFromSlice(x.IP)
-		switch ip = ip.Unmap(); {
-		case ip.Is4() && !w.info.Addr4.IsValid():
-			w.info.Addr4 = ip
-		case ip.Is6() && (!w.info.Addr6.IsValid() || w.info.Addr6.IsLinkLocalUnicast()):
-			w.info.Addr6 = ip
-		}
-	}
-	return nil
-}
-
-func (w *packet) where() string {
-	if w.info.NetNS == "" {
-		return ""
-	}
-	return " in network namespace " + w.info.NetNS
-}
-
-func linkNames(h *netlink.Handle) string {
-	links, err := h.LinkList()
-	if err != nil {
-		return err.Error()
-	}
-	names := make([]string, len(links))
-	for i, l := range links {
-		names[i] = l.Attrs().Name
-	}
-	return strings.Join(names, ", ")
-}
-
-// awaitCarrier refuses an interface that is down, and gives one that is up some time.
-func (w *packet) awaitCarrier() error {
-	for deadline := time.Now().Add(carrierWait); ; time.Sleep(5 * time.Millisecond) {
-		err := w.linkState()
-		if !errors.Is(err, ErrNoCarrier) || time.Now().After(deadline) {
-			return err
-		}
-	}
-}
-
-// linkState asks the kernel after the interface.
-func (w *packet) linkState() error {
-	r, err := unix.NewIfreq(strings.TrimPrefix(w.info.Name, "packet:"))
-	if err != nil {
-		return err
-	}
-	if err := unix.IoctlIfreq(w.fd, unix.SIOCGIFFLAGS, r); err != nil {
-		if errors.Is(err, unix.ENODEV) {
-			return ErrVanished
-		}
-		return fmt.Errorf("interface flags: %w", err)
-	}
-	switch flags := r.Uint16(); {
-	case flags&unix.IFF_UP == 0:
-		return ErrDown
-	case flags&unix.IFF_RUNNING == 0:
-		return ErrNoCarrier
 	}
 	return nil
 }
@@ -444,18 +295,7 @@ func (w *packet) look() {
 // broken makes an error stay. Frames that wait for the kernel are errors then, so that sent, failed and
 // pending frames still add up to those committed.
 func (w *packet) broken(why error) {
-	if why == unix.ENETDOWN || why == unix.ENXIO || why == unix.ENODEV {
-		state := w.linkState()
-		if state == nil {
-			state = ErrDown // it was
-		}
-		why = fmt.Errorf("%w (%w)", state, why)
-	}
-	if strings.HasPrefix(why.Error(), "wire: ") { // an error of this package has said that
-		w.err.set(fmt.Errorf("%w: %s%s", why, w.info.Name, w.where()))
-	} else {
-		w.err.set(fmt.Errorf("wire: %s%s: %w", w.info.Name, w.where(), why))
-	}
+	w.err.set(w.lost(why))
 	for w.tx.pending() > 0 {
 		w.tx.skip()
 		w.stats.TxErrors++
