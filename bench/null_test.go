@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"context"
 	"encoding/binary"
 	"testing"
 
@@ -120,7 +121,13 @@ func (n *null) DestroyQP(uint32) error                               { return ni
 func (n *null) SetState(uint32, engine.QPState, engine.QPAttr) error { return nil }
 func (n *null) Attach(uint32, engine.FlowRule) (uint64, error)       { return 1, nil }
 func (n *null) Detach(uint64) error                                  { return nil }
-func (n *null) Progress(int) int                                     { return 0 }
-func (n *null) Wait(int64) error                                     { return nil }
-func (n *null) Counters(*engine.Counters)                            {}
-func (n *null) Err() error                                           { return nil }
+func (n *null) GIDs() []engine.GIDEntry                              { return nil }
+func (n *null) AttachMulticast(uint32, engine.GID) error             { return nil }
+func (n *null) DetachMulticast(uint32, engine.GID) error             { return nil }
+func (n *null) Resolve(context.Context, engine.Dest) (engine.AHAttr, error) {
+	return engine.AHAttr{}, nil
+}
+func (n *null) Progress(int) int          { return 0 }
+func (n *null) Wait(int64) error          { return nil }
+func (n *null) Counters(*engine.Counters) {}
+func (n *null) Err() error                { return nil }

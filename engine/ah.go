@@ -22,16 +22,19 @@ func (p *PD) NewAH(a AHAttr) (*AH, error) {
 	if err := p.usable(); err != nil {
 		return nil, err
 	}
-	if a.SL > 7 || a.Rate > 15 || a.FlowLabel > 0xfffff {
-		return nil, fmt.Errorf("engine: %s: address with service level %d, rate %d, flow label 0x%x: %w",
-			p.dev.caps.Name, a.SL, a.Rate, a.FlowLabel, syscall.EINVAL)
+	if err := p.dev.checkAH(&a); err != nil {
+		return nil, fmt.Errorf("engine: %s: address of %v: %w", p.dev.caps.Name, GID(a.GID), err)
 	}
 	p.dev.mu.Lock()
 	defer p.dev.mu.Unlock()
 	if p.closed {
 		return nil, closed("protection domain")
 	}
+	if p.dev.ahs >= p.dev.caps.MaxAH { // F-06
+		return nil, fmt.Errorf("engine: %s: all %d addresses are in use: %w", p.dev.caps.Name, p.dev.caps.MaxAH, syscall.ENOMEM)
+	}
 	p.users++
+	p.dev.ahs++
 	return &AH{pd: p, av: ring.MakeAV(&a)}, nil
 }
 
@@ -54,6 +57,25 @@ func (a *AH) Close() error {
 	if a.pd != nil {
 		a.pd = nil
 		p.users--
+		p.dev.ahs--
+	}
+	return nil
+}
+
+// checkAH judges an address. Static rates are 0, none, or the codes of libmlx5:
+// five more than ibv_rate, which has 2 to 10.
+func (d *Device) checkAH(a *AHAttr) error {
+	switch {
+	case a.SL > 7:
+		return fmt.Errorf("service level %d, at most 7: %w", a.SL, syscall.EINVAL)
+	case a.Rate != 0 && (a.Rate < 7 || a.Rate > 15): // F-05
+		return fmt.Errorf("static rate code %d, want 0 or 7..15: %w", a.Rate, syscall.EINVAL)
+	case a.FlowLabel > maxFlowLabel:
+		return fmt.Errorf("flow label 0x%x, at most 0x%x: %w", a.FlowLabel, maxFlowLabel, syscall.EINVAL)
+	case GID(a.GID) == GID{}: // F-01
+		return fmt.Errorf("no GID given, and Ethernet has no address without one: %w", syscall.EINVAL)
+	case int(a.SGIDIndex) >= len(d.gids): // F-03
+		return fmt.Errorf("GID index %d, the table has %d: %w", a.SGIDIndex, len(d.gids), syscall.EINVAL)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"sync/atomic"
 
 	"github.com/bluering/bluering/ring"
@@ -37,6 +38,16 @@ type Backend interface {
 	// Attach gives a queue pair the frames that match.
 	Attach(qpn uint32, r FlowRule) (id uint64, err error)
 	Detach(id uint64) error
+
+	// GIDs gives the device's own addresses, at most 256, which do not change.
+	GIDs() []GIDEntry
+	// Resolve makes the address of a destination, whose own address is in the
+	// table and of its family. It may wait for the next hop's MAC until ctx ends.
+	Resolve(ctx context.Context, d Dest) (AHAttr, error)
+	// AttachMulticast makes a UD queue pair a member of a group; DetachMulticast
+	// ends it. The engine keeps out second attaches and what was not attached.
+	AttachMulticast(qpn uint32, g GID) error
+	DetachMulticast(qpn uint32, g GID) error
 
 	// Ring is the send doorbell; dbWord is the first 8 bytes of the last WQE.
 	Ring(qpn uint32, dbWord uint64)
@@ -76,6 +87,7 @@ type QPSpec struct {
 	RQStride         int    // bytes, a power of two
 	MaxTSOHeader     int    // 0: no segmentation
 	SigAll           bool   // every WQE asks for its completion; the engine sets the bit
+	BlockSelfLB      bool   // UD: no copy of its own multicast
 }
 
 // QPMem is a queue pair as a backend gives it.

@@ -113,6 +113,10 @@ type Caps struct {
 	MaxTSOHeader           int
 	FlowPriorities         int // priorities are below; 0: any
 	MaxRateKbps            uint32
+	MaxAH                  int
+	MaxDatagram            int  // payload bytes of a UD send: the port's RoCE MTU; 0: no datagrams
+	MaxGroups              int  // multicast groups
+	MaxGroupQPs            int  // members of one group
 	PrivilegedQKey         bool // the process may use Q_Keys with the high bit (B-11)
 }
 

@@ -15,6 +15,7 @@ import (
 type Device struct {
 	b    Backend
 	caps Caps
+	gids []GIDEntry
 
 	mu     sync.Mutex // control state; never taken on a hot path
 	mrs    *mrTable
@@ -22,6 +23,7 @@ type Device struct {
 	cqs    []*CQ
 	qps    atomic.Pointer[[]*QP] // by user index; copied on change
 	live   int                   // queue pairs
+	ahs    int                   // address handles
 	nextPD uint32
 	def    *PD
 	strays atomic.Uint64
@@ -44,7 +46,10 @@ func NewDevice(b Backend) (*Device, error) {
 		return nil, fmt.Errorf("engine: %s: %v is unknown: %w", c.Name, c.Profile, syscall.EINVAL)
 	}
 	c.fill()
-	d := &Device{b: b, caps: c, mrs: newMRTable()}
+	d := &Device{b: b, caps: c, mrs: newMRTable(), gids: b.GIDs()}
+	if len(d.gids) > maxGIDs {
+		d.gids = d.gids[:maxGIDs]
+	}
 	qps := make([]*QP, firstUserIndex)
 	d.qps.Store(&qps)
 	return d, nil
@@ -67,6 +72,7 @@ func (c *Caps) fill() {
 	set(&c.MaxRecvSGE, 32)
 	set(&c.MaxInline, 828)
 	set(&c.MaxTSOHeader, 256)
+	set(&c.MaxAH, 1<<16)
 	set(&c.MaxFrame, 1<<16)
 	set(&c.MinFrame, 14)
 }

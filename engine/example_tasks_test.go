@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"syscall"
+	"time"
 
 	"github.com/bluering/bluering/engine"
 	"github.com/bluering/bluering/engine/device"
@@ -241,16 +243,38 @@ func ExampleBackend() {
 	// <nil> <nil>
 }
 
-// An address is made once. Devices here do not execute datagrams yet; an
-// address can be made on those that do.
+// An address with a known MAC is made without asking anybody.
 func ExamplePD_NewAH() {
 	a := openPort("loop:example-ah")
 	defer a.dev.Close()
-	ah, err := a.dev.DefaultPD().NewAH(engine.AHAttr{MAC: [6]byte{2, 0, 0, 0, 0, 2}, HopLimit: 64})
+	to := engine.GIDFromAddr(netip.MustParseAddr("198.18.0.2"))
+	ah, err := a.dev.DefaultPD().NewAH(engine.AHAttr{MAC: [6]byte{2, 0, 0, 0, 0, 2}, GID: to, HopLimit: 64})
 	check(err)
 	fmt.Println("hop limit", ah.Attr().HopLimit)
 	fmt.Println(ah.Close())
 	// Output:
 	// hop limit 64
+	// <nil>
+}
+
+// A destination is named by its address; the device finds the next hop.
+func ExamplePD_ResolveAH() {
+	a := openPort("loop:example-resolve")
+	defer a.dev.Close()
+	for _, own := range a.dev.GIDs() {
+		fmt.Println(own.Index, own.GID)
+	}
+	to := engine.GIDFromAddr(netip.MustParseAddr("198.18.0.2"))
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	ah, err := a.dev.DefaultPD().ResolveAH(ctx, engine.Dest{GID: to, SGIDIndex: engine.AnyGID, FlowLabel: 1})
+	check(err)
+	attr := ah.Attr()
+	fmt.Printf("%x, hop limit %d, port %#x\n", attr.MAC, attr.HopLimit, attr.SrcPort)
+	fmt.Println(ah.Close())
+	// Output:
+	// 0 198.18.0.1
+	// 1 2001:2::1
+	// 020000000002, hop limit 64, port 0xc001
 	// <nil>
 }

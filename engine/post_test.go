@@ -81,7 +81,7 @@ func TestRefusals(t *testing.T) {
 		{"C-22", RawPacket, 0, 0, func(r *rig) SendWR { return r.wr(0, 1<<6) }, reply{CauseFlags, inval}, accepted, accepted},
 		{"C-29", UD, 0, 0, func(r *rig) SendWR {
 			w := r.wr(0, 0)
-			a, err := r.d.NewPD().NewAH(AHAttr{})
+			a, err := r.d.NewPD().NewAH(AHAttr{GID: stubGID4})
 			r.ok(err)
 			w.AH = a
 			return w

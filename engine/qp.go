@@ -20,6 +20,7 @@ type QPConfig struct {
 	MaxInline      int // bytes that a request may carry inline
 	MaxTSOHeader   int // 0: no segmentation
 	SigAll         bool
+	BlockSelfLB    bool // UD: no copy of what it sends to a group it is in (BLOCK_SELF_MCAST_LB)
 }
 
 // QPCap is what a queue pair got: nothing is less than asked.
@@ -67,6 +68,8 @@ type QP struct {
 	cap   QPCap
 	attr  QPAttr
 	index uint32 // user index
+
+	groups []GID // multicast, under the device's lock
 }
 
 // NewQP makes a queue pair in RESET.
@@ -139,6 +142,9 @@ func (c *QPConfig) check(d *Device) error {
 			return err
 		}
 	}
+	if c.BlockSelfLB && c.Type != UD {
+		return fmt.Errorf("a %v queue pair has no groups whose loopback could be blocked: %w", c.Type, syscall.EINVAL)
+	}
 	if c.MaxTSOHeader > 0 && c.Type != RawPacket {
 		return fmt.Errorf("TSO on a %v queue pair: %w", c.Type, syscall.EINVAL)
 	}
@@ -177,7 +183,7 @@ func (c *QPConfig) geometry(l *Caps) (s QPSpec, g QPCap, err error) {
 	}
 	s.SQSlots = g.SendSlots
 	s.RQEntries, s.RQStride, g.MaxRecvWR, g.MaxRecvSGE, err = ring.RQGeometry(max(c.MaxRecvWR, 1), max(c.MaxRecvSGE, 1))
-	s.Type, s.MaxTSOHeader, s.SigAll = c.Type, c.MaxTSOHeader, c.SigAll
+	s.Type, s.MaxTSOHeader, s.SigAll, s.BlockSelfLB = c.Type, c.MaxTSOHeader, c.SigAll, c.BlockSelfLB
 	return s, g, err
 }
 
@@ -437,7 +443,8 @@ func (q *QP) leaveBoth() {
 }
 
 // Close destroys the queue pair in any state. Its completions that were not
-// polled are gone, its flow rules too. A second Close does nothing.
+// polled are gone, its flow rules too. A member of a multicast group is
+// EBUSY. A second Close does nothing.
 func (q *QP) Close() error {
 	if q.usable() != nil {
 		return nil
@@ -448,6 +455,10 @@ func (q *QP) Close() error {
 	defer q.leaveBoth()
 	d := q.dev
 	d.mu.Lock()
+	if n := len(q.groups); n > 0 && !d.closed.Load() && !q.closed.Load() {
+		d.mu.Unlock()
+		return fmt.Errorf("engine: QP 0x%x is a member of %d multicast groups: %w", q.qpn, n, syscall.EBUSY)
+	}
 	if !q.closed.CompareAndSwap(false, true) || d.closed.Load() {
 		d.mu.Unlock()
 		return nil

@@ -1,6 +1,9 @@
 package engine
 
 import (
+	"context"
+	"net/netip"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -28,6 +31,10 @@ type stub struct {
 	fail    error // what the next control call returns
 	attrs   []QPAttr
 	waits   int
+	gids    []GIDEntry
+	mac     [6]byte          // of every next hop
+	dests   []Dest           // that Resolve was asked for
+	groups  map[GID][]uint32 // queue pairs by group
 }
 
 type stubQP struct {
@@ -69,7 +76,40 @@ func newStub(c Caps) *stub {
 		c.Name = "stub:"
 	}
 	return &stub{caps: c, qps: map[uint32]*stubQP{}, cqs: map[uint32]*stubCQ{}, nextQPN: 0x40, nextCQN: 0x10,
-		nextKey: 2, keys: map[uint32]bool{}, flows: map[uint64]FlowRule{}}
+		nextKey: 2, keys: map[uint32]bool{}, flows: map[uint64]FlowRule{}, groups: map[GID][]uint32{},
+		mac: [6]byte{2, 0, 0, 0, 0, 2}, gids: []GIDEntry{{0, stubGID4}, {1, stubGID6}}}
+}
+
+// The stub's own addresses.
+var (
+	stubGID4 = GIDFromAddr(netip.MustParseAddr("198.18.0.1"))
+	stubGID6 = GIDFromAddr(netip.MustParseAddr("2001:2::1"))
+)
+
+func (s *stub) GIDs() []GIDEntry { return s.gids }
+
+func (s *stub) Resolve(ctx context.Context, d Dest) (AHAttr, error) {
+	s.dests = append(s.dests, d)
+	if err := s.failure(); err != nil {
+		return AHAttr{}, err
+	}
+	return d.Attr(s.mac), ctx.Err()
+}
+
+func (s *stub) AttachMulticast(qpn uint32, g GID) error {
+	if err := s.failure(); err != nil {
+		return err
+	}
+	s.groups[g] = append(s.groups[g], qpn)
+	return nil
+}
+
+func (s *stub) DetachMulticast(qpn uint32, g GID) error {
+	if err := s.failure(); err != nil {
+		return err
+	}
+	s.groups[g] = slices.DeleteFunc(s.groups[g], func(o uint32) bool { return o == qpn })
+	return nil
 }
 
 func (s *stub) Caps() Caps { return s.caps }
@@ -419,7 +459,7 @@ func (r *rig) wr(id uint64, flags SendFlags) SendWR {
 
 func (r *rig) ah() *AH {
 	r.t.Helper()
-	a, err := r.d.DefaultPD().NewAH(AHAttr{MAC: [6]byte{2, 0, 0, 0, 0, 2}, HopLimit: 1})
+	a, err := r.d.DefaultPD().NewAH(AHAttr{MAC: [6]byte{2, 0, 0, 0, 0, 2}, HopLimit: 1, GID: stubGID4})
 	r.ok(err)
 	return a
 }

@@ -86,7 +86,7 @@ func busyPD(x *trial) {
 	x.ok(err)
 	x.want("a region", pd.Close(), syscall.EBUSY)
 	x.ok(pd.Deregister(mr))
-	ah, err := pd.NewAH(engine.AHAttr{})
+	ah, err := pd.NewAH(engine.AHAttr{GID: [16]byte{10: 0xff, 11: 0xff, 12: 198, 13: 18, 15: 2}})
 	x.ok(err)
 	x.want("an address", pd.Close(), syscall.EBUSY)
 	x.ok(ah.Close())

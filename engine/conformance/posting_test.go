@@ -227,7 +227,7 @@ var _ = register(map[string]func(*trial){
 		x.ok(u.MoveTo(toRTS, engine.QPAttr{}))
 		wr := a.send(1, make([]byte, 60))
 		var err error
-		wr.AH, err = a.dev.NewPD().NewAH(engine.AHAttr{})
+		wr.AH, err = a.dev.NewPD().NewAH(engine.AHAttr{GID: [16]byte{10: 0xff, 11: 0xff, 12: 198, 13: 18, 15: 2}})
 		x.ok(err)
 		_, err = u.Post([]engine.SendWR{wr})
 		x.want("an address of another PD", err, syscall.EINVAL)

@@ -131,7 +131,7 @@ func (s *side) open() {
 	s.dev, err = engine.NewDevice(s.nic)
 	s.must(err)
 	s.pd, s.pd2 = s.dev.NewPD(), s.dev.NewPD()
-	s.ah, err = s.pd.NewAH(engine.AHAttr{})
+	s.ah, err = s.pd.NewAH(engine.AHAttr{GID: [16]byte{10: 0xff, 11: 0xff, 12: 198, 13: 18, 15: 2}})
 	s.must(err)
 	s.mem = make([]byte, memBytes)
 	for i := range s.mem {

@@ -85,6 +85,9 @@ type NIC struct {
 	plainMax uint32 // the longest frame without a VLAN tag
 	cfg      Config
 	mtt      mtt
+	gids     []engine.GIDEntry // own addresses
+	network  wire.Network      // the wire's; nil: it has none
+	groups   groups
 	steering
 	qps       [maxQP]*qp // by slot: QPN modulo maxQP
 	cqs       [maxCQ]*cq
@@ -131,6 +134,7 @@ func New(w wire.Wire, c Config) (*NIC, error) {
 	}
 	n := &NIC{wire: w, info: w.Info(), cfg: c, mtt: newMTT(), lastQP: 0x3f, lastCQ: 0x3f, bell: b}
 	n.nextID = 1
+	n.makeGIDs()
 	n.plainMax = uint32(n.info.MaxFrame)
 	if n.info.MTU > 0 {
 		n.plainMax = min(n.plainMax, uint32(n.info.MTU+ethernetHeader))

@@ -152,12 +152,13 @@ func (n *NIC) DestroyQP(qpn uint32) error {
 			return unknownQP(qpn)
 		}
 		n.remove(func(r *rule) bool { return r.q == q })
+		left := n.leaveAll(q)
 		n.qps[qpn%maxQP] = nil
 		n.active = slices.DeleteFunc(n.active, func(o *qp) bool { return o == q })
 		n.turn = 0
 		q.scq.users--
 		q.rcq.users--
-		return q.mem.Close()
+		return errors.Join(left, q.mem.Close())
 	})
 }
 

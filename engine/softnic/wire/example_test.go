@@ -2,12 +2,16 @@ package wire_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/bluering/bluering/engine/softnic/wire"
@@ -166,4 +170,23 @@ func ExampleNewImpair() {
 	// Output:
 	// 0 at once, 11 after the delay
 	// true lost 2 doubled 3
+}
+
+// A loop is a network of two hosts; a tap on it hides that from nobody.
+func ExampleNetworkOf() {
+	a, b := loop("example-network")
+	defer b.Close()
+	tap, err := wire.NewTap(a, io.Discard, nil)
+	check(err)
+	defer tap.Close()
+	var n wire.Network = wire.NetworkOf(tap)
+	fmt.Println(n.Addrs())
+	mac, err := n.NextHop(context.Background(), b.Info().Addr4)
+	fmt.Printf("%x %v\n", mac, err)
+	_, err = n.NextHop(context.Background(), netip.MustParseAddr("192.0.2.1"))
+	fmt.Println(errors.Is(err, syscall.EHOSTUNREACH))
+	// Output:
+	// [198.18.0.1 2001:2::1]
+	// 020000000002 <nil>
+	// true
 }

@@ -31,6 +31,10 @@ type Info struct {
 	NetNS    string // as given; empty: the process's own
 	PeerMAC  [6]byte
 	HasPeer  bool // PeerMAC is known: the other end is fixed
+	UDPOnly  bool // only RoCE v2 frames pass, to UDP port 4791
+	// SrcPort is the UDP source port that frames must carry, because the medium makes the header anew and the
+	// ICRC covers it; 0: any.
+	SrcPort uint16
 }
 
 // Frame flags.
@@ -42,9 +46,12 @@ const (
 	FlagVLANRestored
 	// FlagTruncated: the wire's memory was too small for the frame. Data is its beginning.
 	FlagTruncated
+	// FlagIDUnknown: the medium hides the IPv4 identification; the one in the frame is a guess.
+	FlagIDUnknown
 )
 
-// Frame is one received frame. Data is the wire's memory: it may be read until Release, and not written.
+// Frame is one received frame. Data is the wire's memory: it may be read until Release. Who changes it, to compute
+// a checksum in place, puts it back before.
 type Frame struct {
 	Data   []byte
 	TimeNS int64 // arrival in the clock's time; 0: unknown, it is "now"
