@@ -7,7 +7,7 @@ FUZZTIME ?= 10s
 BENCH ?= .
 COUNT ?= 10
 
-.PHONY: all demo test check bench fuzz sim build
+.PHONY: all demo test check bench fuzz sim leaks soak build
 
 all: build
 
@@ -41,3 +41,12 @@ fuzz:
 SEEDS ?= 1000000
 sim:
 	BLUERING_SIM_SEEDS=$(SEEDS) $(GO) test -count=1 -timeout 0 -v -run TestSimulation ./engine/simulation
+
+# The long forms of what make test does shortly: nothing is left of an opened and closed wire, and memory does not grow
+# with the packets sent. docs/HARDWARE.md has their last results.
+CYCLES ?= 1000
+leaks:
+	BLUERING_LEAK_CYCLES=$(CYCLES) $(GO) test -count=1 -timeout 0 -v -run TestNothingIsLeftOfAWire ./engine/device
+PACKETS ?= 1000000000
+soak:
+	BLUERING_SOAK_PACKETS=$(PACKETS) $(GO) test -count=1 -timeout 0 -v -run TestSoak ./cmd/pktgen/traffic

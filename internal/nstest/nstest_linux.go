@@ -125,6 +125,49 @@ func Namespace(t testing.TB) string {
 	return name
 }
 
+// Forget removes the namespace's name. The kernel ends the namespace, and every interface in it, when nothing
+// else holds it: no process, no open socket.
+func Forget(t testing.TB, ns string) {
+	t.Helper()
+	path := filepath.Join(namesDir, ns)
+	if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
+		t.Fatalf("forget namespace %q: %v", ns, err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatalf("forget namespace %q: %v", ns, err)
+	}
+}
+
+// Last watches an interface of the test's own namespace. The function it returns waits, at most 10 s, until the
+// interface is deleted, and gives the counters that the kernel announced with that: its last.
+func Last(t testing.TB, name string) func() Counters {
+	t.Helper()
+	Need(t)
+	updates, done := make(chan netlink.LinkUpdate, 64), make(chan struct{})
+	if err := netlink.LinkSubscribe(updates, done); err != nil {
+		t.Fatalf("watch %s: %v", name, err)
+	}
+	t.Cleanup(func() { close(done) })
+	return func() Counters {
+		t.Helper()
+		timeout := time.After(10 * time.Second)
+		for {
+			select {
+			case u, ok := <-updates:
+				if !ok {
+					t.Fatalf("watch %s: the kernel's news ended", name)
+				}
+				s := u.Link.Attrs().Statistics
+				if u.Header.Type == unix.RTM_DELLINK && u.Link.Attrs().Name == name && s != nil {
+					return Counters{s.TxPackets, s.TxBytes, s.TxDropped, s.RxPackets, s.RxBytes, s.RxDropped}
+				}
+			case <-timeout:
+				t.Fatalf("%s was not deleted within 10 s", name)
+			}
+		}
+	}
+}
+
 // Do runs f on a thread in the namespace; "" is the test's own. Processes that f starts are in it too.
 // f must not call t.Fatal.
 func Do(t testing.TB, ns string, f func() error) {
