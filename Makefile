@@ -7,7 +7,7 @@ FUZZTIME ?= 10s
 BENCH ?= .
 COUNT ?= 10
 
-.PHONY: all demo test check bench fuzz sim leaks soak build
+.PHONY: all demo test check bench fuzz sim leaks soak vm build
 
 all: build
 
@@ -50,3 +50,8 @@ leaks:
 PACKETS ?= 1000000000
 soak:
 	BLUERING_SOAK_PACKETS=$(PACKETS) $(GO) test -count=1 -timeout 0 -v -run TestSoak ./cmd/pktgen/traffic
+
+# The tests whose peer is kernel rxe in a virtual machine. Needs no RDMA, and no module of this machine's kernel.
+vm:
+	scripts/deps.sh vm
+	BLUERING_VM=1 $(GO) run ./internal/testrun -count=1 -p 1 -timeout 30m ./internal/vmtest

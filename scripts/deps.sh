@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the tests use beyond Go, on Debian and its relatives, when it may: as root, or where sudo asks nothing.
 # Without them the tests that need them are skipped and say so, so this script only fails where it must not: when
-# DEPS_REQUIRED=1.
+# DEPS_REQUIRED=1. "deps.sh vm" adds what the virtual machine and its RDMA peers need.
 set -euo pipefail
 
 # command or file that must be there : package that brings it
@@ -13,6 +13,16 @@ wanted=(
     /usr/include/infiniband/mlx5dv.h:libibverbs-dev
     gcc:gcc
 )
+if [ "${1:-}" = vm ]; then
+    wanted+=(
+        qemu-system-x86_64:qemu-system-x86
+        busybox:busybox-static
+        ibv_ud_pingpong:ibverbs-utils
+        /etc/libibverbs.d/rxe.driver:ibverbs-providers
+        ib_send_lat:perftest
+        rdma:iproute2
+    )
+fi
 
 missing=()
 for pair in "${wanted[@]}"; do

@@ -22,6 +22,7 @@ var mayImport = map[string][]string{
 
 	"internal/frametest": {"internal/proto", "internal/csum"},
 	"internal/nstest":    {},
+	"internal/vmtest":    {"internal/nstest"},
 
 	"ring":                  {"internal/barrier"},
 	"ring/internal/mlx5hdr": {},
@@ -51,7 +52,7 @@ var mayImport = map[string][]string{
 }
 
 // testOnly are packages that only tests, and other test-only packages, may import.
-var testOnly = []string{"internal/frametest", "internal/nstest", "internal/tidy", "ring/internal/mlx5hdr"}
+var testOnly = []string{"internal/frametest", "internal/nstest", "internal/tidy", "internal/vmtest", "ring/internal/mlx5hdr"}
 
 // mayDepend says where the non-test files may use each dependency. A pattern is a directory prefix ending in a slash,
 // or a glob of path.Match over the whole path.
@@ -63,9 +64,9 @@ var mayDepend = map[string][]string{
 	"github.com/klauspost/cpuid/v2":           {"internal/clock/", "internal/csum/", "cmd/", "bench/"},
 	"github.com/spf13/cobra":                  {"cmd/"},
 	"github.com/spf13/pflag":                  {"cmd/"},
-	"github.com/vishvananda/netlink":          {"engine/softnic/wire/", "internal/nstest/", "cmd/", "bench/"},
+	"github.com/vishvananda/netlink":          {"engine/softnic/wire/", "internal/nstest/", "internal/vmtest/", "cmd/", "bench/"},
 	"github.com/vishvananda/netns":            {"engine/softnic/wire/", "internal/nstest/", "cmd/", "bench/"},
-	"golang.org/x/sys": {"ring/", "internal/clock/", "internal/pin/", "internal/nstest/", "engine/", "cmd/",
+	"golang.org/x/sys": {"ring/", "internal/clock/", "internal/pin/", "internal/nstest/", "internal/vmtest/", "engine/", "cmd/",
 		"bench/"},
 }
 

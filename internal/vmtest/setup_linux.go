@@ -1,0 +1,67 @@
+package vmtest
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+const step = time.Minute // for what takes less than a second
+
+// setUp gives the machine its addresses and its RDMA device.
+func (m *Machine) setUp(t testing.TB, c Config) {
+	t.Helper()
+	m.Run(t, step, "ip", "link", "set", "lo", "up")
+	if !c.Tap {
+		return
+	}
+	m.Run(t, step, "ip", "link", "set", "eth0", "up")
+	m.Run(t, step, "ip", "addr", "add", GuestAddr4+"/24", "dev", "eth0")
+	m.Run(t, step, "ip", "addr", "add", GuestAddr6+"/64", "dev", "eth0", "nodad")
+	if c.RXE {
+		m.Run(t, step, "rdma", "link", "add", "rxe0", "type", "rxe", "netdev", "eth0")
+		m.GIDIndex(t, "rxe0", GuestAddr4)
+		m.GIDIndex(t, "rxe0", GuestAddr6)
+	}
+}
+
+// GIDIndex finds the index of an address in the GID table of an RDMA device of
+// the machine. The kernel fills the table a little after the device comes up.
+func (m *Machine) GIDIndex(t testing.TB, device, addr string) int {
+	t.Helper()
+	a := netip.MustParseAddr(addr).As16()
+	var want []string
+	for i := 0; i < 16; i += 2 {
+		want = append(want, fmt.Sprintf("%02x%02x", a[i], a[i+1]))
+	}
+	gid := strings.Join(want, ":")
+	script := fmt.Sprintf(`cd /sys/class/infiniband/%s/ports/1/gids || exit 1
+		for try in $(seq 100); do
+			for i in *; do [ "$(cat $i 2>/dev/null)" != %s ] || { echo $i; exit; }; done
+			sleep 0.1
+		done; exit 1`, device, gid)
+	index, err := strconv.Atoi(strings.TrimSpace(m.Run(t, step, "sh", "-c", script)))
+	if err != nil {
+		t.Fatalf("vmtest: GID %s of %s: %v", gid, device, err)
+	}
+	return index
+}
+
+// RXECounters reads the counters of an RDMA device of the machine.
+func (m *Machine) RXECounters(t testing.TB, device string) map[string]uint64 {
+	t.Helper()
+	out := m.Run(t, step, "sh", "-c", "cd /sys/class/infiniband/"+device+"/ports/1/hw_counters && grep . *")
+	counters := map[string]uint64{}
+	for line := range strings.Lines(out) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		n, err := strconv.ParseUint(value, 10, 64)
+		if err != nil {
+			t.Fatalf("vmtest: counter %q: %v", line, err)
+		}
+		counters[name] = n
+	}
+	return counters
+}
