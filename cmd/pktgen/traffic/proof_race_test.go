@@ -7,4 +7,6 @@ const (
 	manyFlows  = 100
 	fullCount  = 20_011
 	amongCount = 90_001
+	soakCount  = 100_003
+	soakRoom   = 256 << 20 // the detector's own memory is resident, too
 )

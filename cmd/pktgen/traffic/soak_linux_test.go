@@ -31,18 +31,18 @@ func footprintNow(t *testing.T) footprint {
 // TestSoak: memory does not grow with the packets sent, and their counts are exact to the end. The short form has
 // two million packets, make soak has PACKETS.
 func TestSoak(t *testing.T) {
-	count := uint64(2_000_000)
+	count := uint64(soakCount)
 	if s := os.Getenv("BLUERING_SOAK_PACKETS"); s != "" {
 		n, err := strconv.ParseUint(s, 10, 64)
-		if err != nil || n < 1_000_000 {
-			t.Fatalf("BLUERING_SOAK_PACKETS=%q: want a number from 1000000", s)
+		if err != nil || n < soakCount {
+			t.Fatalf("BLUERING_SOAK_PACKETS=%q: want a number from %d", s, soakCount)
 		}
 		count = n
 	}
 	// Room for the runtime's own ways: its heap is collected late, and given back later.
-	const heapRoom, residentRoom = 1 << 20, 16 << 20
+	const heapRoom, residentRoom = 1 << 20, soakRoom
 	config := Config{Rate: rateOf(t, "max"), Queues: 2, Flows: 1000}
-	config.Count = 500_003
+	config.Count = soakCount / 4
 	checkClean(t, loopRun(t, config), config.Count) // what is allocated once, is now
 	before := footprintNow(t)
 	var during []footprint
