@@ -9,8 +9,13 @@ import (
 // zero, to init and returns the sum folded to 16 bits. A following piece may be
 // added by passing the result as init when len(b) is even.
 func Sum(b []byte, init uint32) uint32 {
-	// Words of any width and either byte order have the same one's complement sum up to a byte swap (RFC 1071,
-	// section 2): eight little-endian words at a time, one swap at the end.
+	if kernel != generic && len(b) >= leastSum {
+		if kernel == avx512 && len(b) <= chunk {
+			return finishLE(sumAVX512(&b[0], len(b)), init) // one call less than the general way
+		}
+		return finishLE(sumKernel(b), init)
+	}
+	// Little-endian 64-bit words, the carry going round.
 	var sum, carry uint64
 	for len(b) >= 64 {
 		w := (*[64]byte)(b)
@@ -28,7 +33,74 @@ func Sum(b []byte, init uint32) uint32 {
 		sum, carry = bits.Add64(sum, binary.LittleEndian.Uint64(b), carry)
 		b = b[8:]
 	}
-	var last uint64
+	if len(b) > 0 {
+		sum, carry = bits.Add64(sum, tail(b), carry)
+	}
+	sum, carry = bits.Add64(sum, 0, carry)
+	return finishLE(sum+carry, init)
+}
+
+// Copy is Sum of src, which it copies to the front of dst on the way. dst is at
+// least as long, and the two do not overlap. It panics, having copied nothing,
+// when dst is shorter.
+func Copy(dst, src []byte, init uint32) uint32 {
+	dst = dst[:len(src)]
+	if kernel != generic && len(src) >= leastCopy {
+		if kernel == avx512 && len(src) <= chunk {
+			return finishLE(copyAVX512(&dst[0], &src[0], len(src)), init)
+		}
+		return finishLE(copyKernel(dst, src), init)
+	}
+	return finishLE(copyWords(dst, src), init)
+}
+
+// Join adds the sum of a piece, as Sum gives it for init 0, to that of what
+// stands before it. odd says that an odd number of bytes does.
+func Join(before, piece uint32, odd bool) uint32 {
+	if odd {
+		piece = uint32(bits.ReverseBytes16(uint16(piece)))
+	}
+	return uint32(Fold64(uint64(before) + uint64(piece)))
+}
+
+// finishLE makes the result of a sum of little-endian words. Words of any width
+// and either byte order have the same one's complement sum up to a byte swap
+// (RFC 1071, section 2): the swap comes once, here.
+func finishLE(sum uint64, init uint32) uint32 {
+	return uint32(Fold64(uint64(bits.ReverseBytes16(Fold64(sum))) + uint64(init)))
+}
+
+// copyWords copies, and sums little-endian words.
+func copyWords(dst, src []byte) uint64 {
+	var sum, carry uint64
+	for len(src) >= 32 && len(dst) >= 32 {
+		d, s := (*[32]byte)(dst), (*[32]byte)(src)
+		a, b := binary.LittleEndian.Uint64(s[0:]), binary.LittleEndian.Uint64(s[8:])
+		e, f := binary.LittleEndian.Uint64(s[16:]), binary.LittleEndian.Uint64(s[24:])
+		sum, carry = bits.Add64(sum, a, carry)
+		sum, carry = bits.Add64(sum, b, carry)
+		sum, carry = bits.Add64(sum, e, carry)
+		sum, carry = bits.Add64(sum, f, carry)
+		binary.LittleEndian.PutUint64(d[0:], a)
+		binary.LittleEndian.PutUint64(d[8:], b)
+		binary.LittleEndian.PutUint64(d[16:], e)
+		binary.LittleEndian.PutUint64(d[24:], f)
+		dst, src = dst[32:], src[32:]
+	}
+	for len(src) >= 8 && len(dst) >= 8 {
+		a := binary.LittleEndian.Uint64(src)
+		sum, carry = bits.Add64(sum, a, carry)
+		binary.LittleEndian.PutUint64(dst, a)
+		dst, src = dst[8:], src[8:]
+	}
+	copy(dst, src)
+	sum, carry = bits.Add64(sum, tail(src), carry)
+	sum, carry = bits.Add64(sum, 0, carry)
+	return sum + carry
+}
+
+// tail sums less than 8 bytes.
+func tail(b []byte) (last uint64) {
 	if len(b) >= 4 {
 		last = uint64(binary.LittleEndian.Uint32(b))
 		b = b[4:]
@@ -40,54 +112,5 @@ func Sum(b []byte, init uint32) uint32 {
 	if len(b) == 1 {
 		last += uint64(b[0])
 	}
-	sum, carry = bits.Add64(sum, last, carry)
-	sum, carry = bits.Add64(sum, 0, carry)
-	return uint32(Fold64(uint64(bits.ReverseBytes16(Fold64(sum+carry))) + uint64(init)))
-}
-
-// Fold64 folds a sum of 16-bit words to 16 bits with end-around carry. It is 0
-// only for 0.
-func Fold64(s uint64) uint16 {
-	// The upper half of x + rotate(x) is both halves plus the carry of the lower addition: the end-around carry.
-	s += bits.RotateLeft64(s, 32)
-	t := uint32(s >> 32)
-	t += bits.RotateLeft32(t, 16)
-	return uint16(t >> 16)
-}
-
-// Finish makes the checksum field of a sum.
-func Finish(s uint32) uint16 { return ^Fold64(uint64(s)) }
-
-// FinishUDP is Finish for UDP, where 0 means that there is no checksum and a
-// computed 0 is sent as 0xffff (RFC 768).
-func FinishUDP(s uint32) uint16 {
-	c := Finish(s)
-	if c == 0 {
-		return 0xffff
-	}
-	return c
-}
-
-// Update16 is the checksum after a 16-bit word of the data changed from old to
-// new (RFC 1624, equation 3). The word stands at an even offset. For UDP, a
-// result of 0 has to be sent as 0xffff.
-func Update16(check, old, new uint16) uint16 {
-	return ^Fold64(uint64(^check) + uint64(^old) + uint64(new))
-}
-
-// Update32 is Update16 for a 32-bit word.
-func Update32(check uint16, old, new uint32) uint16 {
-	return ^Fold64(uint64(^check) + uint64(^old) + uint64(new))
-}
-
-// Pseudo4 sums the IPv4 pseudo header of length bytes of l4Proto (RFC 768).
-func Pseudo4(src, dst *[4]byte, l4Proto uint8, length uint32) uint32 {
-	s := uint64(binary.BigEndian.Uint32(src[:])) + uint64(binary.BigEndian.Uint32(dst[:]))
-	return uint32(Fold64(s + uint64(l4Proto) + uint64(length)))
-}
-
-// Pseudo6 sums the IPv6 pseudo header of length bytes of l4Proto (RFC 8200,
-// section 8.1).
-func Pseudo6(src, dst *[16]byte, l4Proto uint8, length uint32) uint32 {
-	return Sum(dst[:], Sum(src[:], uint32(Fold64(uint64(l4Proto)+uint64(length)))))
+	return last
 }
