@@ -34,6 +34,11 @@ check:
 bench:
 	$(GO) test -run '^$$' -bench '$(BENCH)' -count $(COUNT) ./bench/...
 
+.PHONY: bench-peers
+# The same against other people's modules, which are downloaded: make bench-peers BENCH=Checksum
+bench-peers:
+	$(GO) -C bench/peers-go test -run '^$$' -bench '$(BENCH)' -count $(COUNT) ./...
+
 fuzz:
 	scripts/fuzz.sh $(FUZZTIME)
 
