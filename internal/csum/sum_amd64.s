@@ -220,13 +220,15 @@ TEXT ·sumAVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+8(FP), CX
 	VPBROADCASTD ones<>+0(SB), Z0
 	VPBROADCASTD tops<>+0(SB), Z1
-	LEAQ         63(CX), DX
-	SHRQ         $0x06, DX
-	SHLQ         $0x14, DX
 	VPXORD       Z2, Z2, Z2
 	VPXORD       Z3, Z3, Z3
 	VPXORD       Z4, Z4, Z4
 	VPXORD       Z5, Z5, Z5
+	XORL         DX, DX
+	LEAQ         63(CX), BX
+	SHRQ         $0x06, BX
+	SHLQ         $0x14, BX
+	ADDQ         BX, DX
 	SUBQ         $0x00000100, CX
 	JL           rest
 
@@ -296,15 +298,38 @@ TEXT ·copyAVX512(SB), NOSPLIT, $0-32
 	MOVQ         n+16(FP), DX
 	VPBROADCASTD ones<>+0(SB), Z0
 	VPBROADCASTD tops<>+0(SB), Z1
-	LEAQ         63(DX), BX
-	SHRQ         $0x06, BX
-	SHLQ         $0x14, BX
 	VPXORD       Z2, Z2, Z2
 	VPXORD       Z3, Z3, Z3
 	VPXORD       Z4, Z4, Z4
 	VPXORD       Z5, Z5, Z5
-	SUBQ         $0x00000100, DX
-	JL           rest
+	XORL         BX, BX
+	CMPQ         DX, $0x00000100
+	JL           aligned
+	MOVQ         AX, SI
+	NEGQ         SI
+	ANDQ         $0x3f, SI
+	JZ           aligned
+	TESTQ        $0x00000001, SI
+	JNZ          aligned
+	MOVQ         $-1, BX
+	BZHIQ        SI, BX, BX
+	KMOVQ        BX, K1
+	VMOVDQU8.Z   (CX), K1, Z6
+	VMOVDQU8     Z6, K1, (AX)
+	VPXORD       Z1, Z6, Z6
+	VPDPWSSD     Z0, Z6, Z5
+	ADDQ         SI, CX
+	ADDQ         SI, AX
+	SUBQ         SI, DX
+	MOVL         $0x00100000, BX
+
+aligned:
+	LEAQ 63(DX), SI
+	SHRQ $0x06, SI
+	SHLQ $0x14, SI
+	ADDQ SI, BX
+	SUBQ $0x00000100, DX
+	JL   rest
 
 loop256:
 	VMOVDQU64 (CX), Z6
