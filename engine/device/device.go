@@ -42,6 +42,7 @@ type Scheme struct {
 var schemes = []Scheme{
 	{"loop", "loop:[NAME]", "one port of an in-process switch with two ports", openLoop},
 	{"packet", "packet:INTERFACE", "a Linux network interface, through a packet socket (needs CAP_NET_RAW)", openPacket},
+	{"udp", "udp:ADDRESS", "RoCE v2 datagrams over an ordinary UDP socket on an address of this host, without privilege", openUDP},
 	{"pcap", "pcap:FILE", "a capture file: written, or replayed with ?mode=read", openPCAP},
 }
 
@@ -69,6 +70,17 @@ func openPacket(name string, v url.Values, o *Options) (wire.Wire, bool, error) 
 	}
 	p.Clock = o.Clock
 	w, err := wire.OpenPacket(name, p)
+	return w, true, err
+}
+
+// openUDP: as behind an interface; the socket's buffer is the queue, and its drops are counted.
+func openUDP(name string, v url.Values, o *Options) (wire.Wire, bool, error) {
+	u, err := wire.ParseUDP(name, v)
+	if err != nil {
+		return nil, false, err
+	}
+	u.Clock = o.Clock
+	w, err := wire.OpenUDP(name, u)
 	return w, true, err
 }
 

@@ -26,9 +26,9 @@ func TestErrorsNameTheThingAndWhatIsKnown(t *testing.T) {
 		is   error
 		says []string
 	}{
-		{"", device.ErrScheme, []string{`""`, "loop:, packet:, pcap:"}},
+		{"", device.ErrScheme, []string{`""`, "loop:, packet:, udp:, pcap:"}},
 		{"loop", device.ErrScheme, []string{`"loop"`, "loop:"}},
-		{"tape:x", device.ErrScheme, []string{`"tape"`, "loop:, packet:, pcap:"}},
+		{"tape:x", device.ErrScheme, []string{`"tape"`, "loop:, packet:, udp:, pcap:"}},
 		{"loop:err?spede=10gbps", device.ErrParam, []string{`"spede"`, "speed", "profile"}},
 		{"loop:err?speed=10", device.ErrParam, []string{"speed", `"10"`, "unit"}},
 		{"loop:err?profile=lax", device.ErrParam, []string{`profile="lax"`, "mlx5, rxe, strict"}},

@@ -2,8 +2,10 @@ package device_test
 
 import (
 	"bufio"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -14,7 +16,9 @@ import (
 	"time"
 
 	"github.com/bluering/bluering/engine/device"
+	"github.com/bluering/bluering/internal/csum"
 	"github.com/bluering/bluering/internal/nstest"
+	"github.com/bluering/bluering/internal/proto"
 	"github.com/bluering/bluering/raw"
 )
 
@@ -50,10 +54,29 @@ var wireRows = map[string]func(t *testing.T) []wireRow{
 		}
 		return rows
 	},
+	"udp": func(t *testing.T) []wireRow {
+		src, dst := [4]byte{127, 78, byte(os.Getpid()), 1}, [4]byte{127, 78, byte(os.Getpid()), 2}
+		uri := func(a [4]byte) string { return "udp:" + netip.AddrFrom4(a).String() }
+		return []wireRow{{tx: uri(src), rx: uri(dst) + "?rcvbuf=64KiB", frame: emptyDatagram(src, dst)}}
+	},
 	"pcap": func(t *testing.T) []wireRow {
 		file := "pcap:" + filepath.Join(t.TempDir(), "leak.pcapng")
 		return []wireRow{{tx: file, rx: file + "?mode=read", after: true}}
 	},
+}
+
+// emptyDatagram is a RoCE v2 frame of a UD SEND without payload.
+func emptyDatagram(src, dst [4]byte) []byte {
+	f := make([]byte, 14+20+8+20+4)
+	f[12], f[14], f[17], f[20], f[22], f[23] = 8, 0x45, byte(len(f)-14), 0x40, 1, 17
+	copy(f[26:], src[:])
+	copy(f[30:], dst[:])
+	binary.BigEndian.PutUint16(f[24:], csum.Finish(csum.Sum(f[14:34], 0)))
+	binary.BigEndian.PutUint32(f[34:], proto.RoCEPort<<16|proto.RoCEPort)
+	f[39] = byte(len(f) - 34)
+	(&proto.UD{Opcode: proto.OpUDSend, PKey: 0xffff, DestQP: 17, SrcQP: 18}).Put(f[42:])
+	proto.PutICRC(f[62:], proto.ICRC(f[14:], 4, 20, 48))
+	return f
 }
 
 // TestNothingIsLeftOfAWire: descriptors, mappings and goroutines are as many after many cycles of opening, using

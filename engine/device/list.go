@@ -3,6 +3,7 @@ package device
 import (
 	"fmt"
 	"net"
+	"net/netip"
 )
 
 // Entry is one device that could be opened now.
@@ -15,7 +16,7 @@ type Entry struct {
 }
 
 // List gives the devices of this machine: a loop, which is always there, and the network interfaces of the
-// caller's namespace. A capture file is named by the user.
+// caller's namespace with their addresses. A capture file is named by the user.
 func List() ([]Entry, error) {
 	list := []Entry{{URI: "loop:", MTU: 9000, Up: true, About: "in-process switch, needs no privilege"}}
 	ifs, err := net.Interfaces() // by netlink on Linux, so of this very namespace
@@ -27,11 +28,33 @@ func List() ([]Entry, error) {
 		switch {
 		case i.Flags&net.FlagLoopback != 0:
 			about = "the kernel's loopback interface"
-		case len(i.HardwareAddr) != 6:
-			continue // no Ethernet: a packet wire cannot use it
 		}
-		list = append(list, Entry{URI: "packet:" + i.Name, MAC: i.HardwareAddr.String(), MTU: i.MTU,
-			Up: i.Flags&net.FlagUp != 0, About: about})
+		if len(i.HardwareAddr) == 6 || i.Flags&net.FlagLoopback != 0 { // else no Ethernet: a packet wire cannot use it
+			list = append(list, Entry{URI: "packet:" + i.Name, MAC: i.HardwareAddr.String(), MTU: i.MTU,
+				Up: i.Flags&net.FlagUp != 0, About: about})
+		}
+		addrs, err := i.Addrs()
+		if err != nil {
+			return list, fmt.Errorf("device: list addresses of %s: %w", i.Name, err)
+		}
+		for _, a := range addrs {
+			if u, ok := udpEntry(i, a); ok {
+				list = append(list, u)
+			}
+		}
 	}
 	return list, nil
+}
+
+// udpEntry is the device on an address of an interface.
+func udpEntry(i net.Interface, a net.Addr) (Entry, bool) {
+	p, err := netip.ParsePrefix(a.String())
+	if err != nil {
+		return Entry{}, false
+	}
+	ip := p.Addr()
+	if ip.IsLinkLocalUnicast() && ip.Is6() {
+		ip = ip.WithZone(i.Name)
+	}
+	return Entry{URI: "udp:" + ip.String(), MTU: i.MTU, Up: i.Flags&net.FlagUp != 0, About: "datagrams over UDP on " + i.Name + ", needs no privilege"}, true
 }

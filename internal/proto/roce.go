@@ -155,43 +155,67 @@ const ipv4IDOff = 4
 func ICRCAnyID(l3 []byte, end int, computed, wire uint32) (id uint16, ok bool) {
 	d := computed ^ wire
 	if d != 0 {
-		n := end - ipv4IDOff
-		d = crcMul(d, backSmall[n&(backStep-1)])
-		if n >= backStep {
-			d = crcMul(d, backLarge[n/backStep&(len(backLarge)-1)])
-		}
-		if d > 0xffff {
+		if d = crcMul(d, backward.at(end-ipv4IDOff)); d > 0xffff {
 			return 0, false
 		}
 	}
 	return binary.BigEndian.Uint16(l3[ipv4IDOff:]) ^ uint16(d<<8|d>>8), true
 }
 
-const backStep = 64
+// ICRCIDBits gives for each of the eight low bits of an IPv4 identification what flipping it changes in the ICRC of a
+// packet, end being what ICRC would be given.
+func ICRCIDBits(end int) (bits [8]uint32) {
+	p := crcMul(1<<15, forward.at(end-ipv4IDOff)) // of the bit 7, the last of the two bytes in the order of this CRC
+	for i := len(bits) - 1; i >= 0; i-- {
+		bits[i] = p
+		p = crcTimesX(p)
+	}
+	return bits
+}
 
-// backSmall[i] is x to the power of -8i modulo the CRC's polynomial, backLarge[i] that of -8*64*i.
-var backSmall, backLarge = backTables()
+// crcPowers holds powers of a polynomial modulo the CRC's, of exponents i and 64*i.
+type crcPowers struct {
+	small [64]uint32
+	large [1024]uint32
+}
+
+// at gives the power of an exponent up to 65,535.
+func (c *crcPowers) at(n int) uint32 {
+	p := c.small[n%len(c.small)]
+	if n >= len(c.small) {
+		p = crcMul(p, c.large[n/len(c.small)%len(c.large)])
+	}
+	return p
+}
+
+// forward has the powers of x^8, which stands for a byte of zeros put behind, backward those of its inverse.
+var forward, backward = powersOf(crcTimesX), powersOf(crcOverX)
+
+func powersOf(bit func(uint32) uint32) *crcPowers {
+	c, p := new(crcPowers), uint32(crcOne)
+	for i := range c.small {
+		c.small[i] = p
+		for range 8 {
+			p = bit(p)
+		}
+	}
+	c.large[0] = crcOne
+	for i := 1; i < len(c.large); i++ {
+		c.large[i] = crcMul(c.large[i-1], p)
+	}
+	return c
+}
 
 // crcOne is the polynomial 1 in the reflected order of this CRC: the highest bit is the lowest power.
 const crcOne = 1 << 31
 
-func backTables() (small [backStep]uint32, large [1024]uint32) {
-	p := uint32(crcOne)
-	for i := range small {
-		small[i] = p
-		for range 8 { // one bit back: the inverse of a shift to the right
-			if p&crcOne != 0 {
-				p = (p^crc32.IEEE)<<1 | 1
-			} else {
-				p <<= 1
-			}
-		}
+func crcTimesX(p uint32) uint32 { return p>>1 ^ crc32.IEEE&-(p&1) }
+
+func crcOverX(p uint32) uint32 {
+	if p&crcOne != 0 {
+		return (p^crc32.IEEE)<<1 | 1
 	}
-	large[0] = crcOne
-	for i := 1; i < len(large); i++ {
-		large[i] = crcMul(large[i-1], p)
-	}
-	return small, large
+	return p << 1
 }
 
 // crcMul multiplies two polynomials modulo the CRC's.
@@ -200,7 +224,7 @@ func crcMul(a, b uint32) uint32 {
 	for range 32 {
 		p ^= b & uint32(int32(a)>>31)
 		a <<= 1
-		b = b>>1 ^ crc32.IEEE&-(b&1)
+		b = crcTimesX(b)
 	}
 	return p
 }
@@ -231,6 +255,11 @@ func (g GID) IsMulticast() bool {
 		return g[12]>>4 == 0xe
 	}
 	return g[0] == 0xff
+}
+
+// IsLinkScope reports whether the GID means nothing without an interface: a link-local IPv6 address or group.
+func (g GID) IsLinkScope() bool {
+	return g[0] == 0xfe && g[1]>>6 == 2 || g[0] == 0xff && (g[1]&15 == 1 || g[1]&15 == 2)
 }
 
 // MulticastMAC is the Ethernet address of a group: 01:00:5e and the low 23 bits of an IPv4 group (RFC 1112, 6.4),

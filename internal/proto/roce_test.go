@@ -239,6 +239,25 @@ func TestAnyIDFindsEveryIDAndRefusesDamage(t *testing.T) {
 	}
 }
 
+func TestIDBitsTellWhatAnIDChanges(t *testing.T) {
+	for _, n := range []int{48, 67, 68, 1072, 4144} {
+		l3 := bytes.Repeat([]byte{0x45, 7, 1}, n)[:n+4]
+		l3[4], l3[5] = 0, 0
+		zero := proto.ICRC(l3, 4, 20, n)
+		bits := proto.ICRCIDBits(n)
+		for id := range 256 {
+			var got uint32
+			for i := range bits {
+				got ^= bits[i] & -uint32(id>>i&1)
+			}
+			l3[5] = byte(id)
+			if want := proto.ICRC(l3, 4, 20, n) ^ zero; got != want {
+				t.Fatalf("%d bytes, identification %d: %#x, want %#x", n, id, got, want)
+			}
+		}
+	}
+}
+
 func TestParseUDSaysWhatIsNotUD(t *testing.T) {
 	whole := make([]byte, 24)
 	u := proto.UD{Opcode: proto.OpUDSendImm, HasImm: true, PKey: 0xffff, DestQP: 0xffffff, PSN: 0xfedcba, QKey: 1 << 31, SrcQP: 0xabcdef, Pad: 2, Version: 5, MigReq: true, Imm: 7}

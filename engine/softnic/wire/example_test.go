@@ -104,6 +104,20 @@ func ExampleParsePacket() {
 	// opened: false
 }
 
+// RoCE v2 datagrams over a UDP socket, which any user may open. The wire sends
+// from port 4791 only and carries nothing else.
+func ExampleParseUDP() {
+	o, err := wire.ParseUDP("127.0.0.1", url.Values{"gso": {"0"}, "weakicrc": {"0"}, "rcvbuf": {"1MiB"}})
+	check(err)
+	var mode wire.GSOMode = o.GSO
+	fmt.Println(mode == wire.GSOOff, o.StrictID, o.RecvBuf)
+	_, err = wire.OpenUDP("0.0.0.0", o)
+	fmt.Println(err)
+	// Output:
+	// true true 1048576
+	// wire: bad parameter: udp:0.0.0.0: want one unicast address of this host
+}
+
 // What one wire writes to a file another replays.
 func ExampleOpenPCAP() {
 	dir, err := os.MkdirTemp("", "wire")

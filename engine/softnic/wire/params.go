@@ -83,6 +83,26 @@ type PacketOptions struct {
 	Clock     clock.Clock
 }
 
+// GSOMode says when a udp wire gives the kernel several datagrams as one, to be cut where they leave.
+type GSOMode uint8
+
+const (
+	GSOAuto GSOMode = iota // on a loopback address: everywhere else it depends on hardware and peer
+	GSOOff
+	GSOOn
+)
+
+// UDPOptions describes a udp wire. The zero value is the default.
+type UDPOptions struct {
+	NetNS    string // name below /run/netns, or a path; empty: the caller's own
+	RecvBuf  int    // bytes of the socket's receive buffer, less if the system allows less; 0: 8 MiB
+	SendBuf  int    // of its send buffer
+	TxSlots  int    // frames that may wait for the kernel, rounded up to a power of two; 0: 256
+	GSO      GSOMode
+	StrictID bool // do not mark IPv4 frames FlagIDUnknown: only identification 0 gives a right ICRC
+	Clock    clock.Clock
+}
+
 // PCAPOptions describes a pcap wire.
 type PCAPOptions struct {
 	Read  bool // a receiver: Next replays the file; otherwise a sender: it is created and written
@@ -327,6 +347,31 @@ func ParsePacket(name string, v url.Values) (PacketOptions, error) {
 			}
 		}
 		p.fail("send", s, "must be auto, mmsg, ring or qdisc")
+	}
+	return o, p.finish()
+}
+
+// ParseUDP reads the parameters of a udp: device string.
+func ParseUDP(addr string, v url.Values) (UDPOptions, error) {
+	p := params{scheme: "udp:" + addr, v: v}
+	o := UDPOptions{
+		RecvBuf: p.bytes("rcvbuf", 4<<10, 1<<30),
+		SendBuf: p.bytes("sndbuf", 4<<10, 1<<30),
+		TxSlots: int(p.integer("txslots", 1, 1<<14)),
+	}
+	o.NetNS, _ = p.get("netns")
+	if _, ok := v["weakicrc"]; ok {
+		o.StrictID = !p.boolean("weakicrc")
+	} else {
+		p.known = append(p.known, "weakicrc")
+	}
+	if _, ok := v["gso"]; ok {
+		o.GSO = GSOOff
+		if p.boolean("gso") {
+			o.GSO = GSOOn
+		}
+	} else {
+		p.known = append(p.known, "gso")
 	}
 	return o, p.finish()
 }

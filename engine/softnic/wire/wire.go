@@ -18,7 +18,7 @@ const (
 // Info describes one end of a wire. It does not change while the wire is open.
 type Info struct {
 	Name     string // as in the device string: "loop:", "packet:eth0"
-	Kind     string // loop, packet, pcap
+	Kind     string // loop, packet, udp, pcap
 	MAC      [6]byte
 	Addr4    netip.Addr // zero Addr: none
 	Addr6    netip.Addr
@@ -67,12 +67,14 @@ type Stats struct {
 
 	TxRetries uint64 // pushes that the medium refused for lack of room, to be tried again
 	TxErrors  uint64 // frames refused for good: too long, or sent on a wire that is down
-	TxPadded  uint64 // frames lengthened to MinFrame
+	// TxUnreachable is how many datagrams another host answered with an ICMP error: nobody listens there, no way.
+	TxUnreachable uint64
+	TxPadded      uint64 // frames lengthened to MinFrame
 
 	// RxInFlight is how many different frames are inside a loop now, on their way to this end, delayed or not released.
 	RxInFlight uint64
 
-	RxRingDrops uint64 // frames that the kernel dropped because the receive ring was full
+	RxRingDrops uint64 // frames that the kernel dropped because the receive ring, or the socket's buffer, was full
 	RxTruncated uint64 // released frames that were longer than the wire had room for
 
 	NoPeer       uint64 // frames to a port that was not open
@@ -134,6 +136,7 @@ var (
 	ErrNotBuilt   = errors.New("wire: not built yet")
 	ErrParam      = errors.New("wire: bad parameter")
 	ErrPortsTaken = errors.New("wire: both ports are open")
+	ErrNotRoCE    = errors.New("wire: only RoCE v2 datagrams pass")
 	ErrReadOnly   = errors.New("wire: recording is open for reading")
 	ErrPlatform   = errors.New("wire: not on this platform")
 )

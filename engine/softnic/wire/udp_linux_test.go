@@ -1,0 +1,649 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/bluering/bluering/internal/csum"
+	"github.com/bluering/bluering/internal/nstest"
+	"github.com/bluering/bluering/internal/proto"
+)
+
+var udpHosts atomic.Uint32
+
+// udpPair opens wires on two addresses of the loopback interface that no other test of this process or another uses.
+func udpPair(t testing.TB, oa, ob UDPOptions) (a, b Wire) {
+	t.Helper()
+	open := func(o UDPOptions) Wire {
+		n := udpHosts.Add(1)
+		addr := fmt.Sprintf("127.%d.%d.%d", 64+os.Getpid()>>8&63, os.Getpid()&255, n)
+		w, err := OpenUDP(addr, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { w.Close() })
+		return w
+	}
+	return open(oa), open(ob)
+}
+
+// udpFrames writes frames of RoCEv2 from one wire to another, as the software NIC does.
+type udpFrames struct {
+	src, dst   netip.Addr
+	smac, dmac [6]byte
+}
+
+func between(a, b Wire) udpFrames {
+	addr := func(w Wire) netip.Addr { return w.(Network).Addrs()[0] }
+	return udpFrames{addr(a), addr(b), a.Info().MAC, b.Info().MAC}
+}
+
+func (u udpFrames) headers() int {
+	if u.src.Is4() {
+		return udpHdr4
+	}
+	return udpHdr6
+}
+
+// write fills b with frame seq, whose length may be anything from headers and 24 on.
+func (u udpFrames) write(b []byte, seq uint64) {
+	copy(b, u.dmac[:])
+	copy(b[6:], u.smac[:])
+	ip := b[headerBytes:]
+	l4 := proto.IPv4Bytes
+	version := uint8(4)
+	if u.src.Is4() {
+		binary.BigEndian.PutUint16(b[12:], proto.EtherTypeIPv4)
+		ip[0], ip[1] = 0x45, byte(seq/64%5*4)
+		binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)))
+		binary.BigEndian.PutUint32(ip[4:], 0x4000)
+		ip[8], ip[9], ip[10], ip[11] = byte(1+seq/64%7), 17, 0, 0
+		copy(ip[12:], u.src.AsSlice())
+		copy(ip[16:], u.dst.AsSlice())
+		binary.BigEndian.PutUint16(ip[10:], csum.Finish(csum.Sum(ip[:20], 0)))
+	} else {
+		l4, version = proto.IPv6Bytes, 6
+		binary.BigEndian.PutUint16(b[12:], proto.EtherTypeIPv6)
+		binary.BigEndian.PutUint32(ip, 6<<28|uint32(seq/64%5*4)<<20)
+		binary.BigEndian.PutUint16(ip[4:], uint16(len(ip)-40))
+		ip[6], ip[7] = 17, byte(1+seq/64%7)
+		copy(ip[8:], u.src.AsSlice())
+		copy(ip[24:], u.dst.AsSlice())
+	}
+	udp := ip[l4:]
+	udpHeader(udp, proto.RoCEPort)
+	ud := proto.UD{Opcode: proto.OpUDSend, PKey: 0xffff, DestQP: 17, PSN: uint32(seq), QKey: 1, SrcQP: 18}
+	at := 8 + ud.Put(udp[8:])
+	for i := at; i < len(udp)-4; i++ {
+		udp[i] = byte(seq*7 + uint64(i)*13)
+	}
+	end := len(ip) - 4
+	proto.PutICRC(ip[end:], proto.ICRC(ip, version, l4, end))
+}
+
+// same tells how a received frame differs from frame seq.
+func (u udpFrames) same(f *Frame, seq uint64, length int) error {
+	want := make([]byte, length)
+	if u.write(want, seq); !bytes.Equal(f.Data, want) {
+		return fmt.Errorf("frame %d:\n got %x\nwant %x", seq, f.Data, want)
+	}
+	return nil
+}
+
+// TestUDPCarriesFramesExactly runs as any user, on loopback addresses.
+func TestUDPCarriesFramesExactly(t *testing.T) {
+	for name, gso := range map[string]GSOMode{"gso": GSOOn, "single": GSOOff} {
+		t.Run(name, func(t *testing.T) {
+			const count = 20011
+			a, b := udpPair(t, UDPOptions{GSO: gso}, UDPOptions{})
+			u := between(a, b)
+			length := func(seq uint64) int { return u.headers() + 24 + int(seq/16*37%1501) } // runs of one length
+			r := &receiver{t: t, w: b, check: func(f *Frame, seq uint64) error {
+				return u.same(f, seq, length(seq))
+			}}
+			bytes := uint64(0)
+			for seq := uint64(0); seq < count; {
+				n := min(200, count-seq) // the socket's buffer holds so many for sure
+				first := seq
+				sendAll(t, a, n, func(k uint64) int { return length(first + k) }, func(b []byte, k uint64) { u.write(b, first+k) }, func() {})
+				for range n {
+					bytes += uint64(length(seq))
+					seq++
+				}
+				r.until(seq)
+			}
+			sa, sb := statsOf(a), statsOf(b)
+			if sa.TxFrames != count || sb.RxFrames != count || sa.TxBytes != bytes || sb.RxBytes != bytes {
+				t.Errorf("want %d frames of %d bytes\n%+v\n%+v", count, bytes, sa, sb)
+			}
+			if sa.TxErrors != 0 || sb.RxRingDrops != 0 || sb.RxTruncated != 0 || a.Pending() != 0 {
+				t.Errorf("%+v\n%+v", sa, sb)
+			}
+		})
+	}
+}
+
+func TestUDPOverIPv6(t *testing.T) {
+	w, err := OpenUDP("::1", UDPOptions{GSO: GSOOn})
+	if errors.Is(err, unix.EADDRINUSE) || errors.Is(err, ErrNoDevice) {
+		t.Skip(err) // somebody else's, or no IPv6 here
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	u := between(w, w)
+	length := func(seq uint64) int { return udpHdr6 + 24 + int(seq/16%700) }
+	r := &receiver{t: t, w: w, check: func(f *Frame, seq uint64) error {
+		if f.Flags&FlagIDUnknown != 0 {
+			return errors.New("IPv6 has no identification that could be unknown")
+		}
+		return u.same(f, seq, length(seq))
+	}}
+	for r.got < 1000 {
+		first := r.got
+		sendAll(t, w, 50, func(k uint64) int { return length(first + k) }, func(b []byte, k uint64) { u.write(b, first+k) }, func() {})
+		r.until(first + 50)
+	}
+}
+
+// TestUDPNobodyReads overruns a socket: what it dropped and what it held is what was sent, to the unit.
+func TestUDPNobodyReads(t *testing.T) {
+	for name, gso := range map[string]GSOMode{"gso": GSOOn, "single": GSOOff} {
+		t.Run(name, func(t *testing.T) {
+			const count = 30011
+			a, b := udpPair(t, UDPOptions{GSO: gso}, UDPOptions{RecvBuf: 64 << 10})
+			u := between(a, b)
+			sendAll(t, a, count, func(uint64) int { return u.headers() + 64 }, u.write, func() {})
+			if s := statsOf(a); s.TxFrames != count || s.TxErrors != 0 {
+				t.Fatalf("%+v", s)
+			}
+			r := &receiver{t: t, w: b, check: func(*Frame, uint64) error { return nil }}
+			for deadline := time.Now().Add(10 * time.Second); ; {
+				r.take()
+				if s := statsOf(b); s.RxFrames+s.RxRingDrops == count {
+					break
+				}
+				if time.Now().After(deadline) {
+					t.Fatalf("%+v do not add up to %d", statsOf(b), count)
+				}
+			}
+			if s := statsOf(b); s.RxRingDrops == 0 || s.RxFrames == 0 {
+				t.Errorf("%+v", s)
+			}
+		})
+	}
+}
+
+func BenchmarkUDP(b *testing.B) {
+	for name, gso := range map[string]GSOMode{"gso": GSOOn, "single": GSOOff} {
+		for _, payload := range []int{24 + 64, 24 + 1024} {
+			b.Run(fmt.Sprintf("%s/payload=%d/burst=32", name, payload-24), func(b *testing.B) {
+				tx, rx := udpPair(b, UDPOptions{GSO: gso}, UDPOptions{})
+				u := between(tx, rx)
+				src := make([]byte, u.headers()+payload)
+				u.write(src, 0)
+				var lens [32]int32
+				var bufs [32][]byte
+				for i := range lens {
+					lens[i] = int32(len(src))
+				}
+				var frames [64]Frame
+				b.ReportAllocs()
+				b.ResetTimer()
+				for sent := 0; sent < b.N; {
+					n := tx.Reserve(lens[:min(len(lens), b.N-sent)], bufs[:])
+					for i := range bufs[:n] {
+						copy(bufs[i], src)
+					}
+					tx.Commit(n)
+					sent += n
+					if err := tx.Flush(); err != nil {
+						b.Fatal(err)
+					}
+					for {
+						n := rx.Next(frames[:])
+						if n == 0 {
+							break
+						}
+						rx.Release(n)
+					}
+				}
+				b.StopTimer()
+				s := statsOf(rx)
+				b.ReportMetric(float64(s.RxRingDrops)/float64(b.N), "drops/op")
+			})
+		}
+	}
+}
+
+// udpNet is a udp wire behind a veth whose other end a packet wire watches: all bytes are seen, and can be made.
+func udpNet(t *testing.T, addr, peer string, o UDPOptions) (w, other Wire, u udpFrames) {
+	t.Helper()
+	a, b, ns := nstest.Veth(t)
+	nstest.NoOffload(t, ns, b) // so that runs are cut, and checksums made, before they reach the other end
+	bits, lladdr := "/24", "02:00:00:00:00:0a"
+	if strings.Contains(addr, ":") {
+		bits = "/64"
+		nstest.Do(t, ns, func() error { return os.WriteFile("/proc/sys/net/ipv6/conf/"+b+"/disable_ipv6", []byte("0"), 0) })
+		nstest.Run(t, ns, "ip", "addr", "add", addr+bits, "dev", b, "nodad")
+	} else {
+		nstest.Run(t, ns, "ip", "addr", "add", addr+bits, "dev", b)
+	}
+	nstest.Run(t, ns, "ip", "neigh", "add", peer, "lladdr", lladdr, "dev", b)
+	o.NetNS = ns
+	w, err := OpenUDP(addr, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { w.Close() })
+	other = openPacket(t, a, PacketOptions{})
+	u = udpFrames{netip.MustParseAddr(addr), netip.MustParseAddr(peer), w.Info().MAC, udpMAC(netip.MustParseAddr(peer))}
+	return w, other, u
+}
+
+var udpFamilies = []struct{ name, addr, peer string }{{"IPv4", "198.18.0.1", "198.18.0.2"}, {"IPv6", "2001:db8::1", "2001:db8::2"}}
+
+// TestUDPOnTheMedium compares what leaves, run or not, with the frames that were committed: the kernel's headers are
+// those that the ICRC was made for.
+func TestUDPOnTheMedium(t *testing.T) {
+	nstest.Need(t)
+	for _, f := range udpFamilies {
+		for _, gso := range []GSOMode{GSOOn, GSOOff} {
+			t.Run(fmt.Sprintf("%s gso %d", f.name, gso), func(t *testing.T) {
+				w, other, u := udpNet(t, f.addr, f.peer, UDPOptions{GSO: gso})
+				length := func(seq uint64) int { return u.headers() + 24 + int(seq/16*37%1401) }
+				highest := uint16(0)
+				r := &receiver{t: t, w: other}
+				r.check = func(fr *Frame, _ uint64) error {
+					if et := binary.BigEndian.Uint16(fr.Data[12:]); et != proto.EtherTypeIPv4 && et != proto.EtherTypeIPv6 || fr.Data[12] == 0x86 && fr.Data[20] != 17 {
+						r.got-- // neighbour discovery of the kernel
+						return nil
+					}
+					highest = max(highest, binary.BigEndian.Uint16(fr.Data[18:])*uint16(fr.Data[14]>>4&1^1))
+					return u.left(fr.Data, r.got, length(r.got))
+				}
+				const count = 1000
+				for r.got < count {
+					first := r.got
+					sendAll(t, w, 100, func(k uint64) int { return length(first + k) }, func(b []byte, k uint64) { u.write(b, first+k) }, func() {})
+					r.until(first + 100)
+				}
+				if s := statsOf(w); s.TxFrames != count || s.TxErrors != 0 {
+					t.Errorf("%+v", s)
+				}
+				if want := gso == GSOOn && f.name == "IPv4"; want != (highest == 15) {
+					t.Errorf("identifications up to %d; runs are of 16", highest)
+				}
+			})
+		}
+	}
+}
+
+// left compares a frame on the medium with frame seq: all but MACs, UDP checksum, identification, and what follows
+// from it in header checksum and ICRC, both of which must be right.
+func (u udpFrames) left(got []byte, seq uint64, length int) error {
+	want := make([]byte, length)
+	u.write(want, seq)
+	if len(got) < length {
+		return fmt.Errorf("frame %d has %d bytes, not %d", seq, len(got), length)
+	}
+	b := bytes.Clone(got[:length])
+	ip, l4, version := b[headerBytes:], u.headers()-8-headerBytes, b[headerBytes]>>4
+	if version == 4 && !csum.VerifyIPv4(ip[:20]) || !csum.VerifyL4(b, headerBytes, headerBytes+l4, length, 17) {
+		return fmt.Errorf("frame %d: wrong checksum: %x", seq, b)
+	}
+	end := len(ip) - 4
+	if icrc := proto.ICRC(ip, version, l4, end); icrc != proto.LoadICRC(ip[end:]) {
+		return fmt.Errorf("frame %d: ICRC %#x should be %#x: %x", seq, proto.LoadICRC(ip[end:]), icrc, b)
+	}
+	copy(b, want[:12])
+	copy(ip[l4+6:], []byte{0, 0})
+	if version == 4 {
+		copy(ip[4:6], []byte{0, 0})
+		copy(ip[10:12], want[headerBytes+10:])
+		proto.PutICRC(ip[end:], proto.LoadICRC(want[length-4:]))
+	}
+	if !bytes.Equal(b, want) {
+		return fmt.Errorf("frame %d:\n got %x\nwant %x", seq, b, want)
+	}
+	return nil
+}
+
+// TestUDPShowsWhatArrived sends frames that other senders make: with an identification, another source port, and too
+// long ones.
+func TestUDPShowsWhatArrived(t *testing.T) {
+	nstest.Need(t)
+	for _, f := range udpFamilies {
+		t.Run(f.name, func(t *testing.T) {
+			w, other, u := udpNet(t, f.addr, f.peer, UDPOptions{})
+			back := udpFrames{u.dst, u.src, u.dmac, u.smac}
+			mac := macOf(t, w)
+			const length, port, id = 300, 0xc123, 0x9234
+			sendAll(t, other, 1, func(uint64) int { return length }, func(b []byte, _ uint64) { back.foreign(b, mac, port, id) }, func() {})
+			r := &receiver{t: t, w: w, check: func(fr *Frame, _ uint64) error {
+				want := make([]byte, length)
+				back.foreign(want, w.Info().MAC, port, 0)
+				ip, l4, end := fr.Data[headerBytes:], u.headers()-8-headerBytes, length-headerBytes-4
+				icrc, wire := proto.ICRC(ip, ip[0]>>4, l4, end), proto.LoadICRC(ip[end:])
+				if f.name == "IPv4" {
+					if got, ok := proto.ICRCAnyID(ip, end, icrc, wire); !ok || got != id || fr.Flags != FlagIDUnknown {
+						return fmt.Errorf("identification %#x %v, flags %#x: %x", got, ok, fr.Flags, fr.Data)
+					}
+					proto.PutICRC(want[length-4:], wire)
+				} else if icrc != wire || fr.Flags != 0 {
+					return fmt.Errorf("ICRC %#x should be %#x, flags %#x", wire, icrc, fr.Flags)
+				}
+				if !bytes.Equal(fr.Data, want) {
+					return fmt.Errorf("\n got %x\nwant %x", fr.Data, want)
+				}
+				return nil
+			}}
+			r.until(1)
+		})
+	}
+}
+
+// foreign is a frame as another sender makes it.
+func (u udpFrames) foreign(b []byte, to [6]byte, port, id uint16) {
+	u.dmac = to
+	u.write(b, 3)
+	ip, l4 := b[headerBytes:], u.headers()-8-headerBytes
+	binary.BigEndian.PutUint16(ip[l4:], port)
+	if ip[0]>>4 == 4 {
+		binary.BigEndian.PutUint16(ip[4:], id)
+		ip[10], ip[11] = 0, 0
+		binary.BigEndian.PutUint16(ip[10:], csum.Finish(csum.Sum(ip[:20], 0)))
+	}
+	binary.BigEndian.PutUint16(ip[l4+6:], 0)
+	end := len(ip) - 4
+	proto.PutICRC(ip[end:], proto.ICRC(ip, ip[0]>>4, l4, end))
+}
+
+func macOf(t *testing.T, w Wire) (m [6]byte) {
+	t.Helper()
+	nstest.Link(t, w.Info().NetNS, w.(*udp).ifname, func(_ *netlink.Handle, l netlink.Link) error {
+		copy(m[:], l.Attrs().HardwareAddr)
+		return nil
+	})
+	return m
+}
+
+func TestUDPRefusesWhatTheICRCForbids(t *testing.T) {
+	a, b := udpPair(t, UDPOptions{GSO: GSOOn}, UDPOptions{})
+	u := between(a, b)
+	for _, c := range []struct {
+		name, says string
+		spoil      func(b []byte)
+	}{
+		{"another EtherType", "UDP over IPv4", func(b []byte) { b[12] = 0x88 }},
+		{"a VLAN tag", "UDP over IPv4", func(b []byte) { copy(b[12:], []byte{0x81, 0}) }},
+		{"IPv4 options", "UDP over IPv4", func(b []byte) { b[14] = 0x46 }},
+		{"TCP", "UDP over IPv4", func(b []byte) { b[23] = 6 }},
+		{"an identification", "identification", func(b []byte) { b[19] = 1 }},
+		{"no DF", "DF", func(b []byte) { b[20] = 0 }},
+		{"a fragment", "DF", func(b []byte) { b[20] = 0x60 }},
+		{"another source", "source address", func(b []byte) { b[29]++ }},
+		{"another source port", "4791", func(b []byte) { b[34] ^= 1 }},
+		{"another port", "4791", func(b []byte) { b[37]++ }},
+		{"an IP length too long", "contradict", func(b []byte) { b[16]++ }},
+		{"an IP length too short", "contradict", func(b []byte) { b[16], b[17] = 0, 20 }},
+		{"another UDP length", "contradict", func(b []byte) { b[39]++ }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			before := statsOf(a)
+			var bufs [3][]byte
+			if a.Reserve([]int32{100, 100, 100}, bufs[:]) != 3 {
+				t.Fatal("no room")
+			}
+			for i, b := range bufs {
+				u.write(b, uint64(i))
+			}
+			c.spoil(bufs[1])
+			a.Commit(3)
+			if err := a.Flush(); !errors.Is(err, ErrNotRoCE) || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%v does not say %q", err, c.says)
+			}
+			if s := statsOf(a); s.TxFrames != before.TxFrames+2 || s.TxErrors != before.TxErrors+1 || a.Pending() != 0 || a.Err() != nil {
+				t.Errorf("%+v, %d pending, %v", s, a.Pending(), a.Err())
+			}
+			r := &receiver{t: t, w: b, check: func(f *Frame, seq uint64) error { return u.same(f, 2*seq, 100) }}
+			r.until(2)
+		})
+	}
+	for _, length := range []int32{13, int32(a.Info().MaxFrame) + 1} {
+		if n := a.Reserve([]int32{length}, make([][]byte, 1)); n != 0 {
+			t.Errorf("room for %d bytes", length)
+		}
+		if err := a.Flush(); !errors.Is(err, ErrTooLong) && !errors.Is(err, ErrTooShort) {
+			t.Errorf("%d bytes: %v", length, err)
+		}
+	}
+}
+
+// TestUDPNobodyListens: ICMP errors are counted, and stop nothing.
+func TestUDPNobodyListens(t *testing.T) {
+	a, b := udpPair(t, UDPOptions{GSO: GSOOff}, UDPOptions{})
+	u := between(a, b)
+	b.Close()
+	const count = 200
+	sendAll(t, a, count, func(uint64) int { return 100 }, u.write, func() { a.Next(make([]Frame, 1)) })
+	a.FD()
+	a.Next(make([]Frame, 1))
+	if s := statsOf(a); s.TxFrames != count || s.TxErrors != 0 || s.TxUnreachable == 0 || s.TxUnreachable > count || a.Err() != nil {
+		t.Errorf("%+v, %v", s, a.Err())
+	}
+	p := []unix.PollFd{{Fd: int32(a.FD()), Events: unix.POLLIN}}
+	if n, err := unix.Poll(p, 0); n != 0 || err != nil {
+		t.Errorf("a wait would end for nothing: %d, %v, %#x", n, err, p[0].Revents)
+	}
+}
+
+// TestUDPNoWay: an address without a route costs its frames, and stops nothing.
+func TestUDPNoWay(t *testing.T) {
+	a, b := udpPair(t, UDPOptions{}, UDPOptions{})
+	u, lost := between(a, b), between(a, b)
+	lost.dst = netip.MustParseAddr("0.1.2.3")
+	sendOne := func(u udpFrames, seq uint64) error {
+		var bufs [1][]byte
+		a.Reserve([]int32{100}, bufs[:])
+		u.write(bufs[0], seq)
+		a.Commit(1)
+		return a.Flush()
+	}
+	if err := sendOne(lost, 0); err == nil || !strings.Contains(err.Error(), "0.1.2.3") {
+		t.Errorf("%v", err)
+	}
+	if err := sendOne(u, 1); err != nil {
+		t.Error(err)
+	}
+	r := &receiver{t: t, w: b, check: func(f *Frame, _ uint64) error { return u.same(f, 1, 100) }}
+	r.until(1)
+	if s := statsOf(a); s.TxFrames != 1 || s.TxErrors != 1 || a.Err() != nil {
+		t.Errorf("%+v, %v", s, a.Err())
+	}
+}
+
+func TestUDPKeepsAndMarksFrames(t *testing.T) {
+	a, b := udpPair(t, UDPOptions{}, UDPOptions{StrictID: true})
+	u := between(a, b)
+	sendAll(t, a, 5, func(uint64) int { return 100 }, u.write, func() {})
+	long := make([]byte, b.Info().MaxFrame-udpHdr4+9)
+	plain, err := net.Dial("udp", netip.AddrPortFrom(u.dst, proto.RoCEPort).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	if _, err := plain.Write(long); err != nil {
+		t.Fatal(err)
+	}
+	frames := make([]Frame, 16)
+	n := 0
+	for deadline := time.Now().Add(10 * time.Second); n < 6 && time.Now().Before(deadline); {
+		n = b.Next(frames)
+	}
+	if n != 6 {
+		t.Fatalf("%d frames", n)
+	}
+	b.Release(2)
+	if n = b.Next(frames[:3]); n != 3 {
+		t.Fatalf("%d frames behind two released", n)
+	}
+	for i := range frames[:3] {
+		if err := u.same(&frames[i], uint64(i+2), 100); err != nil || frames[i].Flags != 0 {
+			t.Errorf("%v, flags %#x", err, frames[i].Flags)
+		}
+	}
+	b.Release(3)
+	if n = b.Next(frames); n != 1 || frames[0].Flags != FlagTruncated || len(frames[0].Data) != b.Info().MaxFrame {
+		t.Errorf("%d frames, flags %#x, %d bytes", n, frames[0].Flags, len(frames[0].Data))
+	}
+	b.Release(1)
+	if s := statsOf(b); s.RxFrames != 6 || s.RxTruncated != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestUDPGroups: a group's frames come to those who joined, also of other senders, and not to the sender.
+func TestUDPGroups(t *testing.T) {
+	a, b := udpPair(t, UDPOptions{}, UDPOptions{})
+	u := between(a, b)
+	group := netip.AddrFrom4([4]byte{239, 1, byte(os.Getpid()), byte(os.Getpid() >> 8)})
+	u.dst, u.dmac = group, proto.MulticastMAC(proto.GIDFromAddr(group))
+	na, nb := a.(Network), b.(Network)
+	for _, w := range []Network{na, nb} {
+		if err := errors.Join(w.Join(group), w.Join(group)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, bad := range []string{"10.0.0.1", "ff02::1"} {
+		if err := na.Join(netip.MustParseAddr(bad)); !errors.Is(err, unix.EINVAL) {
+			t.Errorf("joined %s: %v", bad, err)
+		}
+	}
+	sendAll(t, a, 10, func(uint64) int { return 100 }, u.write, func() {})
+	r := &receiver{t: t, w: b, check: func(f *Frame, seq uint64) error { return u.same(f, seq, 100) }}
+	r.until(10) // the wait in it is for all sockets
+	if n := a.Next(make([]Frame, 4)); n != 0 {
+		t.Errorf("the sender hears itself: %d frames", n)
+	}
+	if err := nb.Leave(group); err != nil {
+		t.Error(err)
+	}
+	if err := nb.Leave(group); !errors.Is(err, unix.EINVAL) {
+		t.Errorf("left twice: %v", err)
+	}
+	sendAll(t, a, 10, func(uint64) int { return 100 }, u.write, func() {})
+	u.dst, u.dmac = between(a, b).dst, b.Info().MAC
+	sendAll(t, a, 1, func(uint64) int { return 100 }, u.write, func() {})
+	last := &receiver{t: t, w: b, check: func(f *Frame, _ uint64) error { return u.same(f, 0, 100) }}
+	last.until(1)
+}
+
+func TestUDPOpenErrors(t *testing.T) {
+	a, _ := udpPair(t, UDPOptions{}, UDPOptions{})
+	for _, c := range []struct {
+		addr string
+		is   error
+		says string
+	}{
+		{"eth0", ErrParam, "eth0"},
+		{"0.0.0.0", ErrParam, "unicast"},
+		{"224.0.0.1", ErrParam, "unicast"},
+		{"::ffff:127.0.0.1", ErrParam, "unicast"},
+		{"192.0.2.77", ErrNoDevice, "127.0.0.1"},
+		{a.(*udp).addr.String(), unix.EADDRINUSE, "rxe"},
+	} {
+		if _, err := OpenUDP(c.addr, UDPOptions{}); !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v", c.addr, err)
+		}
+	}
+	if _, err := OpenUDP("127.0.0.1", UDPOptions{NetNS: "nosuch"}); err == nil {
+		t.Error("opened in no namespace")
+	}
+}
+
+func TestUDPLosesItsInterface(t *testing.T) {
+	_, b, ns := nstest.Veth(t)
+	nstest.Run(t, ns, "ip", "addr", "add", "198.18.0.1/24", "dev", b)
+	w, err := OpenUDP("198.18.0.1", UDPOptions{NetNS: ns})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if i := w.Info(); i.MTU != 1500 || i.MaxFrame != 1514 || i.MAC != [6]byte{2, 0, 198, 18, 0, 1} || !i.UDPOnly || i.SrcPort != 4791 {
+		t.Errorf("%+v", i)
+	}
+	nstest.Down(t, ns, b)
+	checkLost(t, w, "198.18.0.1", ErrDown)
+	if w.Reserve([]int32{100}, make([][]byte, 1)) != 0 || w.Flush() != w.Err() {
+		t.Error("a wire that is down takes frames")
+	}
+}
+
+func TestUDPAllocatesNothing(t *testing.T) {
+	a, b := udpPair(t, UDPOptions{GSO: GSOOn}, UDPOptions{})
+	u := between(a, b)
+	if err := b.(Network).Join(netip.AddrFrom4([4]byte{239, 2, byte(os.Getpid()), 1})); err != nil {
+		t.Fatal(err)
+	}
+	var lens [32]int32
+	var bufs [32][]byte
+	var frames [32]Frame
+	for i := range lens {
+		lens[i] = int32(100 + i/4)
+	}
+	if n := testing.AllocsPerRun(200, func() {
+		n := a.Reserve(lens[:], bufs[:])
+		for i := range bufs[:n] {
+			u.write(bufs[i], uint64(i))
+		}
+		a.Commit(n)
+		if err := a.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		b.Release(b.Next(frames[:]))
+		b.FD()
+	}); n != 0 {
+		t.Errorf("%v allocations a burst", n)
+	}
+	if statsOf(b).RxFrames == 0 {
+		t.Error("nothing was received")
+	}
+}
+
+func TestUDPLeaksNothing(t *testing.T) {
+	a, _ := udpPair(t, UDPOptions{}, UDPOptions{})
+	addr := a.(*udp).addr.String()
+	a.Close()
+	cycle := func() {
+		w, err := OpenUDP(addr, UDPOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = w.(Network).Join(netip.MustParseAddr("239.3.3.3"))
+		if err = errors.Join(err, w.Close(), w.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cycle()
+	files := openFiles(t)
+	for range 20 {
+		cycle()
+	}
+	if f := openFiles(t); f != files {
+		t.Errorf("%d descriptors before, %d after", files, f)
+	}
+}
