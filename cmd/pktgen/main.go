@@ -42,7 +42,7 @@ func (a *app) root() *cobra.Command {
 		Short: "send packets at an exact rate and account for every one",
 		Long: `pktgen sends packets at an exact rate and accounts for every one.
 
-A PORT is a device string: loop: (in this process, no privilege), packet:eth0, pcap:file.
+A PORT is a device string: loop: (in this process, no privilege), packet:eth0, xdp:eth0, pcap:file.
 Exit codes: 0 done, 1 failed, 2 bad request or no permission (nothing was sent),
 3 an assertion failed, 4 rate not reached (--strict-rate), 130 and 143 a signal (the report is complete).`,
 		Version: traffic.Version(),

@@ -28,8 +28,8 @@ func pktgen(args ...string) (code int, stdout, stderr string) {
 func TestBadPorts(t *testing.T) {
 	dir := t.TempDir()
 	for _, tc := range []struct{ args, begins, has string }{
-		{"tx foo:", `port "foo:": unknown scheme "foo"`, "loop:, packet:, udp:, pcap:"},
-		{"tx loop", `port "loop": unknown scheme "loop"`, "loop:, packet:, udp:, pcap:"},
+		{"tx foo:", `port "foo:": unknown scheme "foo"`, "loop:, packet:, xdp:, udp:, pcap:"},
+		{"tx loop", `port "loop": unknown scheme "loop"`, "loop:, packet:, xdp:, udp:, pcap:"},
 		{"probe foo:", `port "foo:": unknown scheme "foo"`, "loop:"},
 		{"plan foo:", `port "foo:": unknown scheme "foo"`, "loop:"},
 		{"tx loop:?spede=1gbps", `port "loop:?spede=1gbps": knows no parameter "spede"`, "speed"},

@@ -42,6 +42,7 @@ type Scheme struct {
 var schemes = []Scheme{
 	{"loop", "loop:[NAME]", "one port of an in-process switch with two ports", openLoop},
 	{"packet", "packet:INTERFACE", "a Linux network interface, through a packet socket (needs CAP_NET_RAW)", openPacket},
+	{"xdp", "xdp:INTERFACE", "the same past the kernel's stack, through AF_XDP sockets (needs CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF)", openXDP},
 	{"udp", "udp:ADDRESS", "RoCE v2 datagrams over an ordinary UDP socket on an address of this host, without privilege", openUDP},
 	{"pcap", "pcap:FILE", "a capture file: written, or replayed with ?mode=read", openPCAP},
 }
@@ -70,6 +71,16 @@ func openPacket(name string, v url.Values, o *Options) (wire.Wire, bool, error) 
 	}
 	p.Clock = o.Clock
 	w, err := wire.OpenPacket(name, p)
+	return w, true, err
+}
+
+func openXDP(name string, v url.Values, o *Options) (wire.Wire, bool, error) {
+	x, err := wire.ParseXDP(name, v)
+	if err != nil {
+		return nil, false, err
+	}
+	x.Clock = o.Clock
+	w, err := wire.OpenXDP(name, x)
 	return w, true, err
 }
 
@@ -159,9 +170,23 @@ func known() string {
 	return strings.Join(names, ", ")
 }
 
-// takeCommon reads the parameters that every scheme has and removes them. pcap: has a mode of its own, read
-// or write, which is left to it.
+// ownModes are values of mode= that mean something else to a scheme, and are left to it.
+var ownModes = map[string][]string{
+	"pcap": {"read", "write"},
+	"xdp":  {"auto", "native", "generic"},
+}
+
+// takeCommon reads the parameters that every scheme has and removes them. A scheme with a mode of its own keeps that;
+// both may be given, as mode=goroutine&mode=generic.
 func takeCommon(scheme string, v url.Values, c *softnic.Config) error {
+	var own []string
+	if all, ok := v["mode"]; ok {
+		mine := slices.DeleteFunc(slices.Clone(all), func(m string) bool { return slices.Contains(ownModes[scheme], m) })
+		own = slices.DeleteFunc(slices.Clone(all), func(m string) bool { return !slices.Contains(ownModes[scheme], m) })
+		if v["mode"] = mine; len(mine) == 0 {
+			delete(v, "mode")
+		}
+	}
 	profile, err := choice(v, "profile", map[string]engine.Profile{
 		"strict": engine.ProfileStrict, "rxe": engine.ProfileRXE, "mlx5": engine.ProfileMLX5})
 	if err != nil {
@@ -172,10 +197,10 @@ func takeCommon(scheme string, v url.Values, c *softnic.Config) error {
 		return err
 	}
 	c.Profile, c.MinInline = profile, inline
-	if m := v.Get("mode"); scheme == "pcap" && (m == "read" || m == "write") {
-		return nil
-	}
 	c.Mode, err = choice(v, "mode", map[string]softnic.Mode{"inline": softnic.Inline, "goroutine": softnic.Goroutine})
+	if len(own) > 0 {
+		v["mode"] = own
+	}
 	return err
 }
 

@@ -26,9 +26,9 @@ func TestErrorsNameTheThingAndWhatIsKnown(t *testing.T) {
 		is   error
 		says []string
 	}{
-		{"", device.ErrScheme, []string{`""`, "loop:, packet:, udp:, pcap:"}},
+		{"", device.ErrScheme, []string{`""`, "loop:, packet:, xdp:, udp:, pcap:"}},
 		{"loop", device.ErrScheme, []string{`"loop"`, "loop:"}},
-		{"tape:x", device.ErrScheme, []string{`"tape"`, "loop:, packet:, udp:, pcap:"}},
+		{"tape:x", device.ErrScheme, []string{`"tape"`, "loop:, packet:, xdp:, udp:, pcap:"}},
 		{"loop:err?spede=10gbps", device.ErrParam, []string{`"spede"`, "speed", "profile"}},
 		{"loop:err?speed=10", device.ErrParam, []string{"speed", `"10"`, "unit"}},
 		{"loop:err?profile=lax", device.ErrParam, []string{`profile="lax"`, "mlx5, rxe, strict"}},
@@ -37,6 +37,11 @@ func TestErrorsNameTheThingAndWhatIsKnown(t *testing.T) {
 		{"loop:err?inline=0&inline=18", device.ErrParam, []string{"inline"}},
 		{"loop:err?%zz", device.ErrParam, []string{"%zz"}},
 		{"packet:", device.ErrParam, []string{"packet:INTERFACE"}},
+		{"xdp:", device.ErrParam, []string{"xdp:INTERFACE"}},
+		{"xdp:x?mode=fast", device.ErrParam, []string{`mode="fast"`, "goroutine, inline"}},
+		{"xdp:x?mode=native&mode=auto", device.ErrParam, []string{"mode", "once"}},
+		{"xdp:x?queue=3-1", device.ErrParam, []string{`queue="3-1"`, "range"}},
+		{"xdp:x?zerocopy=yes", device.ErrParam, []string{`zerocopy="yes"`, "auto, off, on"}},
 		{"pcap:", device.ErrParam, []string{"pcap:FILE"}},
 	}
 	for _, c := range cases {

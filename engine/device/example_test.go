@@ -35,7 +35,7 @@ func ExampleOpen_errors() {
 	_, err = device.Open("loop:?profile=nice", device.Options{})
 	fmt.Println(errors.Is(err, device.ErrParam), err)
 	// Output:
-	// true device: unknown scheme "infiniband" in "infiniband:mlx5_0"; known: loop:, packet:, udp:, pcap:
+	// true device: unknown scheme "infiniband" in "infiniband:mlx5_0"; known: loop:, packet:, xdp:, udp:, pcap:
 	// true device: bad parameter: loop:?profile=nice: profile="nice": must be one of mlx5, rxe, strict
 }
 
@@ -68,6 +68,7 @@ func ExampleSchemes() {
 	// Output:
 	// loop     one port of an in-process switch with two ports
 	// packet   a Linux network interface, through a packet socket (needs CAP_NET_RAW)
+	// xdp      the same past the kernel's stack, through AF_XDP sockets (needs CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF)
 	// udp      RoCE v2 datagrams over an ordinary UDP socket on an address of this host, without privilege
 	// pcap     a capture file: written, or replayed with ?mode=read
 }

@@ -54,6 +54,15 @@ var wireRows = map[string]func(t *testing.T) []wireRow{
 		}
 		return rows
 	},
+	"xdp": func(t *testing.T) []wireRow {
+		nstest.Root(t)
+		a, b, ns := nstest.VethQueues(t, 2)
+		var rows []wireRow
+		for _, q := range []string{"?mode=native", "?mode=generic&mode=goroutine"} {
+			rows = append(rows, wireRow{tx: "xdp:" + a + q, rx: "xdp:" + b + q + "&netns=" + ns})
+		}
+		return rows
+	},
 	"udp": func(t *testing.T) []wireRow {
 		src, dst := [4]byte{127, 78, byte(os.Getpid()), 1}, [4]byte{127, 78, byte(os.Getpid()), 2}
 		uri := func(a [4]byte) string { return "udp:" + netip.AddrFrom4(a).String() }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"runtime"
 )
 
 // Entry is one device that could be opened now.
@@ -25,13 +26,17 @@ func List() ([]Entry, error) {
 	}
 	for _, i := range ifs {
 		about := "network interface"
-		switch {
-		case i.Flags&net.FlagLoopback != 0:
+		loopback := i.Flags&net.FlagLoopback != 0
+		if loopback {
 			about = "the kernel's loopback interface"
 		}
-		if len(i.HardwareAddr) == 6 || i.Flags&net.FlagLoopback != 0 { // else no Ethernet: a packet wire cannot use it
+		if len(i.HardwareAddr) == 6 || loopback { // else no Ethernet: a packet wire cannot use it
 			list = append(list, Entry{URI: "packet:" + i.Name, MAC: i.HardwareAddr.String(), MTU: i.MTU,
 				Up: i.Flags&net.FlagUp != 0, About: about})
+		}
+		if len(i.HardwareAddr) == 6 && !loopback && runtime.GOOS == "linux" { // frames of a loopback interface are longer than AF_XDP's
+			list = append(list, Entry{URI: "xdp:" + i.Name, MAC: i.HardwareAddr.String(), MTU: i.MTU,
+				Up: i.Flags&net.FlagUp != 0, About: about + ", past the kernel's stack"})
 		}
 		addrs, err := i.Addrs()
 		if err != nil {

@@ -100,6 +100,21 @@ func Need(t testing.TB) {
 	t.Skip(errUnavailable)
 }
 
+// Root skips the test where it is not root of the whole machine, as programs of the kernel (BPF) demand, or fails
+// where that is required.
+func Root(t testing.TB) {
+	t.Helper()
+	Need(t)
+	ids, err := os.ReadFile("/proc/self/uid_map")
+	if f := strings.Fields(string(ids)); err == nil && os.Geteuid() == 0 && len(f) == 3 && f[0] == "0" && f[1] == "0" && f[2] == "4294967295" {
+		return
+	}
+	if strings.Contains(os.Getenv(requireVar), "root") {
+		t.Fatalf("%s demands root: user %d with the id map %s", requireVar, os.Geteuid(), ids)
+	}
+	t.Skip("root of the whole machine is needed")
+}
+
 // Namespace makes a named network namespace that lives until the test ends.
 func Namespace(t testing.TB) string {
 	t.Helper()
@@ -236,7 +251,11 @@ func Link(t testing.TB, ns, name string, f func(h *netlink.Handle, l netlink.Lin
 
 // Veth makes a veth pair: a in the test's own namespace, b in a new one. Both are up, have a carrier, and have
 // never sent a frame: they have no IPv6. They vanish with the test.
-func Veth(t testing.TB) (a, b, nsB string) {
+func Veth(t testing.TB) (a, b, nsB string) { return VethQueues(t, 1) }
+
+// VethQueues is Veth with that many receive and transmit queues at each end. The kernel brings what leaves by one to
+// the one of the same number at the other end.
+func VethQueues(t testing.TB, queues int) (a, b, nsB string) {
 	t.Helper()
 	nsB = Namespace(t)
 	n := names.Add(1)
@@ -247,7 +266,8 @@ func Veth(t testing.TB) (a, b, nsB string) {
 	}
 	defer fd.Close()
 	v := &netlink.Veth{LinkAttrs: netlink.NewLinkAttrs(), PeerName: b, PeerNamespace: netlink.NsFd(fd.Fd())}
-	v.Name = a
+	v.Name, v.NumTxQueues, v.NumRxQueues = a, queues, queues
+	v.PeerNumTxQueues, v.PeerNumRxQueues = uint32(queues), uint32(queues)
 	if err := netlink.LinkAdd(v); err != nil {
 		t.Fatalf("veth: %v", err)
 	}

@@ -57,7 +57,7 @@ var testOnly = []string{"internal/frametest", "internal/nstest", "internal/tidy"
 // mayDepend says where the non-test files may use each dependency. A pattern is a directory prefix ending in a slash,
 // or a glob of path.Match over the whole path.
 var mayDepend = map[string][]string{
-	"github.com/cilium/ebpf": {"bench/"},
+	"github.com/cilium/ebpf": {"engine/softnic/wire/xdp*.go", "bench/"},
 	"github.com/gopacket/gopacket": {"raw/template*.go", "cmd/", "bench/", "internal/frametest/",
 		"engine/softnic/wire/pcap*.go", "engine/softnic/wire/tap*.go"},
 	"github.com/HdrHistogram/hdrhistogram-go": {"engine/latency/", "bench/"},

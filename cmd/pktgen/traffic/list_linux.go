@@ -23,10 +23,15 @@ func listInterfaces() ([]ListedPort, error) {
 			continue
 		}
 		mgmt, _ := carriesDefaultRoute(at.Name, "")
-		out = append(out, ListedPort{
+		p := ListedPort{
 			URI: "packet:" + at.Name, Kind: "packet", IsWire: true, State: at.OperState.String(), MAC: at.HardwareAddr.String(),
 			MTU: at.MTU, Driver: driverOf(at.Name), IsMgmt: mgmt,
-		})
+		}
+		out = append(out, p)
+		if at.EncapType == "ether" { // frames of a loopback interface are longer than AF_XDP's
+			p.URI, p.Kind = "xdp:"+at.Name, "xdp"
+			out = append(out, p)
+		}
 	}
 	return out, nil
 }

@@ -202,21 +202,21 @@ const (
 	ringMaxBytes   = 64 << 20 // at a rate that is not known beforehand
 	slotOverhead   = 192      // a slot's header and its alignment
 	slotLeast      = 256
+	xdpFrames      = 16384 // of an xdp: port's queue, 2 KiB each
 )
 
 // withRing is the receive port's device string with a ring that holds a second
 // of the offered rate, unless its own parameters say otherwise: what the ring
 // drops makes a run inconclusive.
 func withRing(c *Config) string {
+	if strings.HasPrefix(c.RX, "xdp:") && !strings.Contains(c.RX, "frames=") {
+		return withParameter(c.RX, fmt.Sprintf("frames=%d", xdpFrames))
+	}
 	if !strings.HasPrefix(c.RX, "packet:") || strings.Contains(c.RX, "ring=") || strings.Contains(c.RX, "slot=") {
 		return c.RX
 	}
-	sep := "?"
-	if strings.Contains(c.RX, "?") {
-		sep = "&"
-	}
 	if c.TX == "" { // the sizes are another's: slots of whole frames
-		return fmt.Sprintf("%s%sring=%d", c.RX, sep, ringMaxBytes)
+		return withParameter(c.RX, fmt.Sprintf("ring=%d", ringMaxBytes))
 	}
 	sizes := c.Size.Distinct()
 	slot := 1 << bits.Len(uint(max(sizes[len(sizes)-1]+slotOverhead, slotLeast)-1))
@@ -224,7 +224,14 @@ func withRing(c *Config) string {
 	if rate, err := c.Rate.PPS(c.Size.Mean(), 0); err == nil && rate.Num > 0 {
 		bytes = int(min(max(rate.PPS()*float64(slot), ringLeastBytes), ringMostBytes))
 	}
-	return fmt.Sprintf("%s%sring=%d&slot=%d", c.RX, sep, bytes, slot)
+	return withParameter(c.RX, fmt.Sprintf("ring=%d&slot=%d", bytes, slot))
+}
+
+func withParameter(uri, parameter string) string {
+	if strings.Contains(uri, "?") {
+		return uri + "&" + parameter
+	}
+	return uri + "?" + parameter
 }
 
 // prepare makes the queues and lays the streams over them.

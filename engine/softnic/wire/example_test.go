@@ -160,6 +160,19 @@ func ExampleNewTap() {
 	// closed: <nil> a pcapng file: true
 }
 
+// A wire past the kernel's stack says what it needs, and what works without.
+func ExampleOpenXDP() {
+	o := wire.XDPOptions{Queues: 1, Mode: wire.XDPGeneric, ZeroCopy: wire.ZeroCopyOff}
+	_, err := wire.OpenXDP("no-such-if", o)
+	fmt.Println(o.Mode, o.ZeroCopy, err != nil)
+	var mode wire.XDPMode
+	var zero wire.ZeroCopy
+	fmt.Println(mode, zero)
+	// Output:
+	// generic off true
+	// auto auto
+}
+
 // An impaired end loses, doubles and delays what it receives, and counts it.
 // The same seed does the same each time.
 func ExampleNewImpair() {

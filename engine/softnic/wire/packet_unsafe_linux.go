@@ -73,15 +73,8 @@ type ethtoolCmd struct {
 
 // ethtoolSpeed returns the link's speed, 0 if the driver does not say.
 func ethtoolSpeed(fd int, ifname string) uint64 {
-	var r struct {
-		name [unix.IFNAMSIZ]byte
-		data unsafe.Pointer
-		_    [16]byte // struct ifreq is longer than its pointer
-	}
 	c := ethtoolCmd{cmd: 1} // ETHTOOL_GSET
-	copy(r.name[:unix.IFNAMSIZ-1], ifname)
-	r.data = unsafe.Pointer(&c)
-	if _, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&r))); e != 0 {
+	if ethtoolIoctl(fd, ifname, unsafe.Pointer(&c)) != nil {
 		return 0
 	}
 	mbps := uint32(c.speed) | uint32(c.speedHi)<<16
@@ -89,6 +82,19 @@ func ethtoolSpeed(fd int, ifname string) uint64 {
 		return 0
 	}
 	return uint64(mbps) * 1e6
+}
+
+// ethtoolIoctl asks the driver. data is a structure of linux/ethtool.h that begins with its command.
+func ethtoolIoctl(fd int, ifname string, data unsafe.Pointer) error {
+	var r struct {
+		name [unix.IFNAMSIZ]byte
+		data unsafe.Pointer
+		_    [16]byte // struct ifreq is longer than its pointer
+	}
+	copy(r.name[:unix.IFNAMSIZ-1], ifname)
+	r.data = data
+	_, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&r)))
+	return errno(e)
 }
 
 // errno is a system call's error; none is nil.

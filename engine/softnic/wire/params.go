@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"net"
@@ -101,6 +102,58 @@ type UDPOptions struct {
 	GSO      GSOMode
 	StrictID bool // do not mark IPv4 frames FlagIDUnknown: only identification 0 gives a right ICRC
 	Clock    clock.Clock
+}
+
+// XDPMode is where in the kernel an XDP program is put.
+type XDPMode uint8
+
+const (
+	XDPAuto    XDPMode = iota // native, or where the driver cannot do that, generic
+	XDPNative                 // in the driver
+	XDPGeneric                // behind the driver, where the kernel has made a packet of its own already
+)
+
+func (m XDPMode) String() string {
+	switch m {
+	case XDPNative:
+		return "native"
+	case XDPGeneric:
+		return "generic"
+	}
+	return "auto"
+}
+
+// ZeroCopy says whether the driver may, or must, use the wire's memory itself.
+type ZeroCopy uint8
+
+const (
+	ZeroCopyAuto ZeroCopy = iota // if the driver can
+	ZeroCopyOff                  // the kernel copies every frame
+	ZeroCopyOn                   // or the wire does not open
+)
+
+func (z ZeroCopy) String() string {
+	switch z {
+	case ZeroCopyOff:
+		return "off"
+	case ZeroCopyOn:
+		return "on"
+	}
+	return "auto"
+}
+
+// XDPOptions describes an AF_XDP wire. The zero value is the default: it takes all the interface receives.
+type XDPOptions struct {
+	NetNS      string // name below /run/netns, or a path; empty: the caller's own
+	FirstQueue int    // of the interface's receive queues; frames leave by the first
+	Queues     int    // how many of them; 0: all from FirstQueue on
+	Mode       XDPMode
+	ZeroCopy   ZeroCopy
+	BusyPoll   time.Duration   // how long a look at an empty queue may drive the device; 0: interrupts do
+	RxFrames   int             // that may wait in one queue, rounded up to a power of two; 0: 4096
+	TxSlots    int             // frames that may be on their way out, rounded up to a power of two; 0: 512
+	Context    context.Context // ends the wait for a carrier; nil: only its limit does
+	Clock      clock.Clock
 }
 
 // PCAPOptions describes a pcap wire.
@@ -339,14 +392,48 @@ func ParsePacket(name string, v url.Values) (PacketOptions, error) {
 	if o.RingSlot&(o.RingSlot-1) != 0 {
 		p.fail("slot", strconv.Itoa(o.RingSlot), "must be a power of two")
 	}
-	if s, ok := p.get("send"); ok {
-		for m := SendAuto; m <= SendMMsgQDsc; m++ {
-			if s == m.String() {
-				o.Send = m
-				return o, p.finish()
-			}
+	o.Send = one(&p, "send", SendAuto, SendMMsg, SendRing, SendMMsgQDsc)
+	return o, p.finish()
+}
+
+// one reads a parameter that has one of a few values, each under its String; the first stands for an absent one.
+func one[T fmt.Stringer](p *params, name string, values ...T) T {
+	s, ok := p.get(name)
+	if !ok {
+		return values[0]
+	}
+	names := make([]string, len(values))
+	for i, v := range values {
+		if names[i] = v.String(); s == names[i] {
+			return v
 		}
-		p.fail("send", s, "must be auto, mmsg, ring or qdisc")
+	}
+	p.fail(name, s, "must be one of "+strings.Join(names, ", "))
+	return values[0]
+}
+
+// ParseXDP reads the parameters of an xdp: device string.
+func ParseXDP(name string, v url.Values) (XDPOptions, error) {
+	p := params{scheme: "xdp:" + name, v: v}
+	o := XDPOptions{
+		Mode:     one(&p, "mode", XDPAuto, XDPNative, XDPGeneric),
+		ZeroCopy: one(&p, "zerocopy", ZeroCopyAuto, ZeroCopyOff, ZeroCopyOn),
+		BusyPoll: p.duration("busypoll"),
+		RxFrames: int(p.integer("frames", 64, 1<<16)),
+		TxSlots:  int(p.integer("txslots", 1, 1<<14)),
+	}
+	o.NetNS, _ = p.get("netns")
+	if s, ok := p.get("queue"); ok {
+		first, last, isRange := strings.Cut(s, "-")
+		if !isRange {
+			last = first
+		}
+		a, err1 := strconv.ParseUint(first, 10, 16)
+		b, err2 := strconv.ParseUint(last, 10, 16)
+		if err1 != nil || err2 != nil || b < a {
+			p.fail("queue", s, "must be a queue such as 0, or a range such as 0-3")
+		}
+		o.FirstQueue, o.Queues = int(a), int(b-a)+1
 	}
 	return o, p.finish()
 }

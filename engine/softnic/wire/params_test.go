@@ -34,6 +34,7 @@ func TestParseLoop(t *testing.T) {
 func TestParseRefuses(t *testing.T) {
 	loop := func(v url.Values) error { _, err := ParseLoop("", v); return err }
 	packet := func(v url.Values) error { _, err := ParsePacket("eth0", v); return err }
+	xdp := func(v url.Values) error { _, err := ParseXDP("eth0", v); return err }
 	pcap := func(v url.Values) error { _, err := ParsePCAP("f", v); return err }
 	for _, c := range []struct {
 		parse func(url.Values) error
@@ -49,6 +50,8 @@ func TestParseRefuses(t *testing.T) {
 		{loop, "ip4=1.1.1.1,2.2.2.2,3.3.3.3", "3.3.3.3"}, {loop, "loss=0&loss=1", "once"}, {loop, "los=1", "loss"},
 		{packet, "ring=1", "ring"}, {packet, "ring=99999999GiB", "99999999GiB"}, {packet, "slot=1000", "1000"}, {packet, "send=fast", "fast"},
 		{packet, "promisc=x", "x"}, {packet, "txslots=0", "txslots"}, {packet, "speed=1gbps", "netns"},
+		{xdp, "queue=x", "x"}, {xdp, "queue=3-1", "3-1"}, {xdp, "queue=0-70000", "70000"}, {xdp, "queue=-1", "-1"}, {xdp, "mode=fast", "native"},
+		{xdp, "zerocopy=1", "auto, off, on"}, {xdp, "busypoll=5", "unit"}, {xdp, "frames=63", "63"}, {xdp, "txslots=0", "txslots"}, {xdp, "ring=1MiB", "frames"},
 		{pcap, "mode=x", "x"}, {pcap, "foo=1", "mode"},
 	} {
 		v, err := url.ParseQuery(c.query)
@@ -78,5 +81,20 @@ func TestParsePacket(t *testing.T) {
 	o, err := ParsePacket("eth0", v)
 	if err != nil || o != (PacketOptions{NetNS: "x", RingBytes: 64 << 20, RingSlot: 256, Send: SendRing, TxSlots: 1024, NoPromisc: true}) {
 		t.Errorf("%+v %v", o, err)
+	}
+}
+
+func TestParseXDP(t *testing.T) {
+	for query, want := range map[string]XDPOptions{
+		"":          {},
+		"queue=0":   {Queues: 1},
+		"queue=1-3": {FirstQueue: 1, Queues: 3},
+		"netns=x&mode=generic&zerocopy=off&busypoll=20us&frames=128&txslots=64": {NetNS: "x", Mode: XDPGeneric, ZeroCopy: ZeroCopyOff,
+			BusyPoll: 20 * time.Microsecond, RxFrames: 128, TxSlots: 64},
+	} {
+		v, _ := url.ParseQuery(query)
+		if o, err := ParseXDP("eth0", v); err != nil || o != want {
+			t.Errorf("%s: %+v %v", query, o, err)
+		}
 	}
 }

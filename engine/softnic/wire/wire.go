@@ -18,7 +18,7 @@ const (
 // Info describes one end of a wire. It does not change while the wire is open.
 type Info struct {
 	Name     string // as in the device string: "loop:", "packet:eth0"
-	Kind     string // loop, packet, udp, pcap
+	Kind     string // loop, packet, xdp, udp, pcap
 	MAC      [6]byte
 	Addr4    netip.Addr // zero Addr: none
 	Addr6    netip.Addr
@@ -138,6 +138,7 @@ var (
 	ErrPortsTaken = errors.New("wire: both ports are open")
 	ErrNotRoCE    = errors.New("wire: only RoCE v2 datagrams pass")
 	ErrReadOnly   = errors.New("wire: recording is open for reading")
+	ErrXDPInUse   = errors.New("wire: another XDP program is on the interface")
 	ErrPlatform   = errors.New("wire: not on this platform")
 )
 

@@ -1,0 +1,108 @@
+package acceptance
+
+import (
+	"encoding/json"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/bluering/bluering/internal/nstest"
+)
+
+func TestXDPPutsExactlyTheCountOnTheInterface(t *testing.T) {
+	nstest.Root(t)
+	a, b, nsB := nstest.Veth(t)
+	sent, seen := nstest.Count(t, "", a), nstest.Count(t, nsB, b)
+	r := run(t, "tx", "xdp:"+a, "-n", "300007", "-r", "max", "-s", "64", "--dmac", "02:00:00:00:00:99")
+	if r.code != 0 || r.report == nil || r.report.Sent != 300007 {
+		t.Fatalf("exit status %d\n%s", r.code, r.stderr)
+	}
+	sent, seen = nstest.Count(t, "", a).Sub(sent), nstest.Count(t, nsB, b).Sub(seen)
+	if sent.TxFrames != 300007 || seen.RxFrames != 300007 {
+		t.Fatalf("the kernel counted %d out of %s and %d into %s", sent.TxFrames, a, seen.RxFrames, b)
+	}
+	if want := uint64(300007 * 60); sent.TxBytes != want {
+		t.Fatalf("the kernel counted %d bytes, want %d", sent.TxBytes, want)
+	}
+}
+
+func TestXDPBothEndsLoseNothing(t *testing.T) {
+	nstest.Root(t)
+	a, b, nsB := nstest.VethQueues(t, 2)
+	for _, q := range []string{"mode=native", "mode=generic", "queue=0-1&zerocopy=off"} {
+		for _, queues := range []string{"1", "3"} {
+			before := nstest.Count(t, nsB, b)
+			run(t, "tx", "xdp:"+a+"?"+q, "--rx", "xdp:"+b+"?netns="+nsB+"&"+q, "-n", "20003", "-r", "50kpps", "--queues", queues,
+				"--latency", "all", "--assert", "loss==0").clean(t, 20003)
+			if k := nstest.Count(t, nsB, b).Sub(before); k.RxFrames != 20003 {
+				t.Errorf("%s: the kernel counted %d", q, k.RxFrames)
+			}
+		}
+	}
+}
+
+// TestXDPIsGoneAfterSIGKILL: netlink shows the program while pktgen runs, and none when it was killed. The next run
+// opens the port as if nothing had been.
+func TestXDPIsGoneAfterSIGKILL(t *testing.T) {
+	nstest.Root(t)
+	a, b, nsB := nstest.Veth(t)
+	rxURI := "xdp:" + b + "?netns=" + nsB
+	c, _ := command(t, "tx", "xdp:"+a, "--rx", rxURI, "-r", "20kpps", "-d", "60s")
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	program := func(ns, name string) (id uint32) {
+		nstest.Link(t, ns, name, func(_ *netlink.Handle, l netlink.Link) error {
+			if x := l.Attrs().Xdp; x != nil && x.Attached {
+				id = x.ProgId
+			}
+			return nil
+		})
+		return id
+	}
+	until := func(what string, f func() bool) {
+		for deadline := time.Now().Add(20 * time.Second); !f(); runtime.Gosched() {
+			if time.Now().After(deadline) {
+				c.Process.Kill()
+				t.Fatal("20 s without " + what)
+			}
+		}
+	}
+	moving := nstest.Count(t, nsB, b)
+	until("traffic", func() bool { return nstest.Count(t, nsB, b).Sub(moving).RxFrames > 1000 })
+	if program("", a) == 0 || program(nsB, b) == 0 {
+		t.Error("nothing is attached while it runs")
+	}
+	c.Process.Kill()
+	c.Wait()
+	until("detaching", func() bool { return program("", a) == 0 && program(nsB, b) == 0 })
+	run(t, "tx", "xdp:"+a, "--rx", rxURI, "-n", "5003", "-r", "50kpps", "--assert", "loss==0").clean(t, 5003)
+}
+
+func TestXDPIsProbedAndListed(t *testing.T) {
+	nstest.Root(t)
+	a, _, _ := nstest.Veth(t)
+	list := nstest.Run(t, "", pktgen, "list", "--json")
+	var ports []struct{ URI string }
+	if err := json.Unmarshal([]byte(list), &ports); err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, p := range ports {
+		all = append(all, p.URI)
+	}
+	if s := strings.Join(all, " "); !strings.Contains(s, "xdp:"+a) || strings.Contains(s, "xdp:lo ") {
+		t.Errorf("list: %s", s)
+	}
+	if out := nstest.Run(t, "", pktgen, "probe", "xdp:"+a); !strings.Contains(out, "xdp:"+a) {
+		t.Errorf("probe: %s", out)
+	}
+	nstest.Run(t, "", "ip", "link", "set", a, "mtu", "9000")
+	r := run(t, "tx", "xdp:"+a, "-n", "1", "--dmac", "02:00:00:00:00:99")
+	if r.code != 2 || !strings.Contains(r.stderr, "3822") || !strings.Contains(r.stderr, "packet:"+a) || strings.Count(r.stderr, "\n") != 1 {
+		t.Errorf("an MTU of 9000: exit status %d\n%s", r.code, r.stderr)
+	}
+}

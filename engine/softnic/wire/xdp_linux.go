@@ -1,0 +1,287 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/cilium/ebpf"
+	bpflink "github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"github.com/bluering/bluering/internal/clock"
+)
+
+// xdp is a wire on a kernel interface, by AF_XDP sockets: one for each receive queue, and one to send by.
+//
+//	interface ─► XDP program ─► socket of the queue ─► receive ring ─► Next
+//	             a free frame  ◄── fill ring ◄────────────────────── Release
+//	Commit ─► transmit ring ─► interface
+//	a free frame ◄── completion ring
+//
+// Frames are chunks of packet memory (UMEM) that the kernel knows. All there are for receiving are in the fill ring,
+// in the receive ring or with the owner, and both rings have room for all: nothing is lost but by an owner that is
+// too slow. What the queues of this wire receive, the rest of the kernel does not see.
+type xdp struct {
+	iface
+	queues []xdpQueue
+	turn   int // the queue whose frames Next gives
+	held   int // frames given by the last Next and not released
+	tx     xdpTx
+	link   bpflink.Link
+	prog   *ebpf.Program
+	socks  *ebpf.Map
+	busy   bool // a look at an empty queue drives the device
+	epoll  int
+	timer  alarm
+	armed  bool
+	clk    clock.Clock
+	health int64
+	err    lasting
+	failed error // of one frame, for the next Flush
+	stats  Stats
+	closed bool
+}
+
+// xdpQueue is one receive queue of the interface.
+type xdpQueue struct {
+	fd    int
+	index int    // the interface's number for it
+	mem   []byte // UMEM: the frames for receiving first
+	mask  uint64 // of an address: the chunk it is in
+	rx    xring
+	fill  xring
+	comp  xring
+	seen  uint32 // consumer of rx
+	put   uint32 // producer of fill
+}
+
+// next fills frames from the first that is not released.
+func (q *xdpQueue) next(frames []Frame) int {
+	n := min(len(frames), int(atomic.LoadUint32(q.rx.prod)-q.seen)) // partner: the kernel's release store
+	for i := range frames[:n] {
+		d := &q.rx.descs[(q.seen+uint32(i))&q.rx.mask]
+		end := d.Addr + uint64(d.Len)
+		frames[i] = Frame{Data: q.mem[d.Addr:end:end]}
+	}
+	return n
+}
+
+// release gives the first n frames back to the kernel, to be filled again.
+func (q *xdpQueue) release(n int) (bytes uint64) {
+	for i := 0; i < n; i++ {
+		d := &q.rx.descs[q.seen&q.rx.mask]
+		bytes += uint64(d.Len)
+		q.fill.addrs[q.put&q.fill.mask] = d.Addr & q.mask
+		q.seen++
+		q.put++
+	}
+	atomic.StoreUint32(q.rx.cons, q.seen) // partner: the kernel's acquire load
+	atomic.StoreUint32(q.fill.prod, q.put)
+	return bytes
+}
+
+func (w *xdp) Info() Info { return w.info }
+
+func (w *xdp) Reserve(lens []int32, bufs [][]byte) int {
+	if w.err.get() != nil {
+		return 0
+	}
+	n := w.tx.reserve(lens, bufs)
+	if n < len(lens) {
+		if err := lengthError(w.info.Name, lens[n], w.info.MaxFrame); err != nil {
+			w.failed = err
+			w.stats.TxErrors++
+		}
+	}
+	return n
+}
+
+func (w *xdp) Commit(n int) {
+	if w.err.get() == nil {
+		w.tx.commit(n)
+	}
+}
+
+func (w *xdp) Pending() int { return w.tx.pending() }
+
+// Flush offers the committed frames to the kernel. Those it has no room for stay pending.
+func (w *xdp) Flush() error {
+	if w.err.get() != nil {
+		return w.err.get()
+	}
+	err := w.failed
+	w.failed = nil
+	for w.tx.pending() > 0 {
+		frames, bytes, why := w.tx.push()
+		w.stats.TxFrames += uint64(frames)
+		w.stats.TxBytes += bytes
+		switch {
+		case why == unix.EINTR || frames > 0 && (why == nil || why == unix.EAGAIN): // a call takes 32 frames at most
+		case why == nil || why == unix.EAGAIN || why == unix.ENOBUFS || why == unix.EBUSY: // also what a lost carrier looks like
+			w.stats.TxRetries++
+			if frames == 0 {
+				w.look()
+			}
+			if w.err.get() != nil {
+				return w.err.get()
+			}
+			return err
+		default:
+			w.broken(why)
+			return w.err.get()
+		}
+	}
+	return err
+}
+
+// look asks after the interface now, if that was not done a moment ago.
+func (w *xdp) look() {
+	now := w.clk.Now()
+	if w.err.get() != nil || w.closed || uint64(now-w.health) < uint64(healthEvery) && w.health != 0 {
+		return
+	}
+	w.health = now
+	if err := w.linkState(); err != nil {
+		w.broken(err)
+		return
+	}
+	for i := range w.queues { // an interface that vanished, and another came under its name
+		if e, err := unix.GetsockoptInt(w.queues[i].fd, unix.SOL_SOCKET, unix.SO_ERROR); err == nil && e != 0 {
+			w.broken(unix.Errno(e))
+		}
+	}
+}
+
+// broken makes an error stay. Frames that wait for the kernel are errors then, so that sent, failed and
+// pending frames still add up to those committed.
+func (w *xdp) broken(why error) {
+	w.err.set(w.lost(why))
+	w.stats.TxErrors += uint64(w.tx.pending())
+	w.tx.forget()
+}
+
+// Next gives frames of one queue, and goes on to the next queue when all it gave are released.
+func (w *xdp) Next(frames []Frame) int {
+	if w.closed {
+		return 0
+	}
+	if w.held > 0 {
+		w.held = w.queues[w.turn].next(frames)
+		return w.held
+	}
+	for range w.queues {
+		if w.turn++; w.turn >= len(w.queues) {
+			w.turn = 0
+		}
+		q := &w.queues[w.turn]
+		if w.held = q.next(frames); w.held > 0 {
+			return w.held
+		}
+		if w.busy || q.fill.needsWakeup() {
+			drive(q.fd)
+		}
+	}
+	w.look()
+	return 0
+}
+
+func (w *xdp) Release(n int) {
+	if w.held == 0 {
+		return
+	}
+	n = min(n, w.held)
+	w.held -= n
+	w.stats.RxFrames += uint64(n)
+	w.stats.RxBytes += w.queues[w.turn].release(n)
+}
+
+// txAgain is how soon frames that the kernel refused are tried again by a wire that is waited for. AF_XDP has no
+// event for that in copy mode.
+const txAgain = 50_000 // ns
+
+func (w *xdp) FD() int {
+	if w.closed {
+		return -1
+	}
+	if w.armed {
+		w.timer.drain()
+	}
+	if w.armed = w.tx.pending() > 0 || w.tx.short; w.armed {
+		w.timer.after(txAgain)
+	}
+	return w.epoll
+}
+
+func (w *xdp) Stats(s *Stats) {
+	if !w.closed {
+		w.readDrops()
+	}
+	*s = w.stats
+	s.TxPadded = w.tx.pads
+}
+
+// readDrops reads what the kernel counts for each queue: frames that found no free frame, that found the receive
+// ring full, or that were longer than a frame can be.
+func (w *xdp) readDrops() {
+	drops := uint64(0)
+	for i := range w.queues {
+		var s unix.XDPStatistics
+		if getXDP(w.queues[i].fd, unix.XDP_STATISTICS, &s) != nil {
+			return
+		}
+		drops += s.Rx_dropped + s.Rx_ring_full
+	}
+	w.stats.RxRingDrops = max(w.stats.RxRingDrops, drops)
+}
+
+func (w *xdp) Err() error { return w.err.get() }
+
+func (w *xdp) Close() error {
+	if w.closed {
+		return nil
+	}
+	w.readDrops()
+	w.closed = true
+	if w.err.get() == nil {
+		w.broken(ErrClosed)
+	}
+	var errs []error
+	if w.link != nil { // first: nothing comes any more
+		errs = append(errs, w.link.Close())
+	}
+	if w.prog != nil {
+		errs = append(errs, w.prog.Close())
+	}
+	if w.socks != nil {
+		errs = append(errs, w.socks.Close())
+	}
+	errs = append(errs, w.tx.close())
+	for i := range w.queues {
+		errs = append(errs, w.queues[i].close())
+	}
+	w.timer.close()
+	for _, fd := range []int{w.epoll, w.fd} {
+		if fd >= 0 {
+			errs = append(errs, unix.Close(fd))
+		}
+	}
+	w.epoll, w.fd = -1, -1
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("wire: close %s: %w", w.info.Name, err)
+	}
+	return nil
+}
+
+func (q *xdpQueue) close() error {
+	errs := []error{q.rx.unmap(), q.fill.unmap(), q.comp.unmap()}
+	if q.fd >= 0 {
+		errs = append(errs, unix.Close(q.fd))
+		q.fd = -1
+	}
+	if q.mem != nil { // the kernel holds the pages as long as it needs them
+		errs = append(errs, unix.Munmap(q.mem))
+		q.mem = nil
+	}
+	return errors.Join(errs...)
+}

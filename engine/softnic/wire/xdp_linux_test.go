@@ -1,0 +1,566 @@
+package wire
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	bpflink "github.com/cilium/ebpf/link"
+	"github.com/gopacket/gopacket/layers"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/bluering/bluering/internal/nstest"
+)
+
+func openXDP(t testing.TB, name string, o XDPOptions) Wire {
+	t.Helper()
+	w, err := OpenXDP(name, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { w.Close() })
+	return w
+}
+
+func eachMode(t *testing.T, f func(t *testing.T, m XDPMode)) {
+	nstest.Root(t)
+	for _, m := range []XDPMode{XDPNative, XDPGeneric} {
+		t.Run(m.String(), func(t *testing.T) { f(t, m) })
+	}
+}
+
+// attached returns the id of the XDP program that netlink sees on the interface, 0: none, and its mode, with
+// the numbers of IFLA_XDP_ATTACHED: 1 driver, 2 skb.
+func attached(t testing.TB, ns, name string) (id, mode uint32) {
+	t.Helper()
+	nstest.Link(t, ns, name, func(_ *netlink.Handle, l netlink.Link) error {
+		if x := l.Attrs().Xdp; x != nil && x.Attached {
+			id, mode = x.ProgId, x.AttachMode
+		}
+		return nil
+	})
+	return id, mode
+}
+
+func TestXDPCountsEqualTheKernels(t *testing.T) {
+	eachMode(t, func(t *testing.T, m XDPMode) {
+		const count = 20011
+		a, b, ns := nstest.Veth(t)
+		wa := openXDP(t, a, XDPOptions{Mode: m})
+		wb := openXDP(t, b, XDPOptions{Mode: m, NetNS: ns})
+		for _, end := range []struct {
+			tx, rx         Wire
+			ns, rns        string
+			from, to, what string
+		}{{wa, wb, "", ns, a, b, "there"}, {wb, wa, ns, "", b, a, "back"}} {
+			before, beforeRx := nstest.Count(t, end.ns, end.from), nstest.Count(t, end.rns, end.to)
+			length := func(seq uint64) int { return 14 + int(seq*37%1501) }
+			want := make([]byte, 1600)
+			r := &receiver{t: t, w: end.rx, check: func(f *Frame, seq uint64) error {
+				exact := want[:length(seq)]
+				experimental(exact, seq)
+				if len(exact) < MinFrame {
+					clear(want[len(exact):MinFrame])
+					exact = want[:MinFrame]
+				}
+				if !bytes.Equal(f.Data, exact) {
+					return fmt.Errorf("frame %d:\n got %x\nwant %x", seq, f.Data, exact)
+				}
+				return nil
+			}}
+			sendAll(t, end.tx, count, length, experimental, r.take)
+			r.until(count)
+			s, sr := statsOf(end.tx), statsOf(end.rx)
+			k, kr := nstest.Count(t, end.ns, end.from).Sub(before), nstest.Count(t, end.rns, end.to).Sub(beforeRx)
+			if s.TxFrames != count || k.TxFrames != count || kr.RxFrames != count || sr.RxFrames != count {
+				t.Errorf("%s: frames: sent %d, kernel %d and %d, received %d", end.what, s.TxFrames, k.TxFrames, kr.RxFrames, sr.RxFrames)
+			}
+			if m == XDPNative { // where a veth counts bytes behind the Ethernet header
+				k.TxBytes += headerBytes * count
+				kr.RxBytes += headerBytes * count
+			}
+			if s.TxBytes != k.TxBytes || sr.RxBytes != kr.RxBytes || s.TxBytes != sr.RxBytes {
+				t.Errorf("%s: bytes: sent %d, kernel %d and %d, received %d", end.what, s.TxBytes, k.TxBytes, kr.RxBytes, sr.RxBytes)
+			}
+			if sr.RxRingDrops != 0 || s.TxErrors != 0 || s.TxPadded == 0 {
+				t.Errorf("%s: %+v\n%+v", end.what, s, sr)
+			}
+		}
+		wantMode := map[XDPMode]uint32{XDPNative: 1, XDPGeneric: 2}[m]
+		if _, mode := attached(t, "", a); mode != wantMode {
+			t.Errorf("netlink says mode %d, want %d", mode, wantMode)
+		}
+	})
+}
+
+// TestXDPNobodyReads overruns the receiver: it must say so, and what the sender's kernel counted is what we did.
+func TestXDPNobodyReads(t *testing.T) {
+	eachMode(t, func(t *testing.T, m XDPMode) {
+		const count = 50003
+		a, b, ns := nstest.Veth(t)
+		tx := openXDP(t, a, XDPOptions{Mode: m})
+		rx := openXDP(t, b, XDPOptions{Mode: m, NetNS: ns, RxFrames: 64})
+		before := nstest.Count(t, "", a)
+		sendAll(t, tx, count, func(uint64) int { return 60 }, experimental, func() {})
+		k, s := nstest.Count(t, "", a).Sub(before), statsOf(tx)
+		if k.TxFrames != count || s.TxFrames != count {
+			t.Errorf("sent %d, kernel %+v", s.TxFrames, k)
+		}
+		r := &receiver{t: t, w: rx, check: func(*Frame, uint64) error { return nil }}
+		for deadline := time.Now().Add(10 * time.Second); ; runtime.Gosched() {
+			r.take()
+			if s := statsOf(rx); s.RxFrames+s.RxRingDrops == count {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%+v do not add up to %d", statsOf(rx), count)
+			}
+		}
+		if s := statsOf(rx); s.RxRingDrops == 0 || s.RxFrames < 64 {
+			t.Errorf("64 frames of room: %+v", s)
+		}
+	})
+}
+
+// TestXDPOffersRefusedFramesAgain lets the receiving kernel fall behind: its NAPI runs in a thread on one CPU with a
+// lower priority than the sender. A veth drops what its ring has no room for and says so; all frames arrive, in order.
+func TestXDPOffersRefusedFramesAgain(t *testing.T) {
+	nstest.Root(t)
+	const count = 200003
+	a, b, ns := nstest.Veth(t)
+	tx := openXDP(t, a, XDPOptions{})
+	rx := openXDP(t, b, XDPOptions{NetNS: ns, RxFrames: 1 << 16})
+	threaded(t, ns, b)
+	beforeA, beforeB := nstest.Count(t, "", a), nstest.Count(t, ns, b)
+	want := make([]byte, 60)
+	r := &receiver{t: t, w: rx, check: func(f *Frame, seq uint64) error {
+		if experimental(want, seq); !bytes.Equal(f.Data, want) {
+			return fmt.Errorf("frame %d: %x", seq, f.Data)
+		}
+		return nil
+	}}
+	sendAll(t, tx, count, func(uint64) int { return 60 }, experimental, r.take)
+	r.until(count)
+	k, kb, s := nstest.Count(t, "", a).Sub(beforeA), nstest.Count(t, ns, b).Sub(beforeB), statsOf(tx)
+	if s.TxFrames != count || k.TxFrames != count || kb.RxFrames != count || s.TxErrors != 0 {
+		t.Errorf("ours %+v, kernel %+v and %+v", s, k, kb)
+	}
+	if k.TxDropped == 0 || s.TxRetries < k.TxDropped {
+		t.Errorf("the kernel refused %d frames, we count %d: not what this test is for", k.TxDropped, s.TxRetries)
+	}
+}
+
+// threaded moves the interface's receive work to kernel threads. sysfs shows the namespace it was mounted in.
+func threaded(t *testing.T, ns, name string) {
+	t.Helper()
+	dir := t.TempDir()
+	nstest.Do(t, ns, func() error {
+		if err := unix.Mount("sysfs", dir, "sysfs", 0, ""); err != nil {
+			return err
+		}
+		defer unix.Unmount(dir, unix.MNT_DETACH)
+		return os.WriteFile(dir+"/class/net/"+name+"/threaded", []byte("1"), 0)
+	})
+}
+
+// TestXDPSeveralQueues sends to one queue of the other end after the other. Frames on the queues that a wire has
+// arrive, each queue's in their order; those on others are the kernel's.
+func TestXDPSeveralQueues(t *testing.T) {
+	nstest.Root(t)
+	const each, there, laps = 200, 4, 3
+	for _, c := range []struct{ first, count int }{{0, 0}, {1, 2}, {3, 1}} {
+		t.Run(fmt.Sprintf("first=%d,count=%d", c.first, c.count), func(t *testing.T) {
+			a, b, ns := nstest.VethQueues(t, there)
+			rx := openXDP(t, b, XDPOptions{NetNS: ns, FirstQueue: c.first, Queues: c.count})
+			mine := func(q int) bool { return q >= c.first && (c.count == 0 || q < c.first+c.count) }
+			before := nstest.Count(t, ns, b)
+			var next [there]uint64
+			r := &receiver{t: t, w: rx, check: func(f *Frame, _ uint64) error {
+				want := make([]byte, 60)
+				q := int(f.Data[5]) // the destination's last byte
+				if q >= there {
+					return fmt.Errorf("%x", f.Data)
+				}
+				if experimental(want, next[q]); !bytes.Equal(f.Data[6:], want[6:]) || !mine(q) {
+					return fmt.Errorf("queue %d, frame %d: %x", q, next[q], f.Data)
+				}
+				next[q]++
+				return nil
+			}}
+			ours := uint64(0)
+			for lap := range laps {
+				for q := range there {
+					tx := openXDP(t, a, XDPOptions{FirstQueue: q, Queues: 1, RxFrames: 64})
+					sendAll(t, tx, each, func(uint64) int { return 60 }, func(b []byte, seq uint64) {
+						experimental(b, uint64(lap*each)+seq)
+						b[5] = byte(q)
+					}, r.take)
+					tx.Close()
+					if mine(q) {
+						ours += each
+					}
+				}
+			}
+			r.until(ours)
+			if k := nstest.Count(t, ns, b).Sub(before); k.RxFrames != each*there*laps {
+				t.Errorf("the kernel received %d of %d", k.RxFrames, each*there*laps)
+			}
+			if s := statsOf(rx); s.RxFrames != ours || s.RxRingDrops != 0 {
+				t.Errorf("of %d on the queues %+v", ours, s)
+			}
+		})
+	}
+}
+
+// TestXDPVLAN: tags pass as they are.
+func TestXDPVLAN(t *testing.T) {
+	eachMode(t, func(t *testing.T, m XDPMode) {
+		a, b, ns := nstest.Veth(t)
+		tx, rx := openXDP(t, a, XDPOptions{Mode: m}), openXDP(t, b, XDPOptions{Mode: m, NetNS: ns})
+		for i, vlans := range [][]layers.Dot1Q{{{VLANIdentifier: 5, Priority: 3}}, {{VLANIdentifier: 4095}, {VLANIdentifier: 1}}, nil} {
+			want := taggedFrame(t, layers.EthernetTypeDot1Q, vlans)
+			sendAll(t, tx, 1, func(uint64) int { return len(want) }, func(b []byte, _ uint64) { copy(b, want) }, func() {})
+			r := &receiver{t: t, w: rx, check: func(f *Frame, _ uint64) error {
+				if !bytes.Equal(f.Data, want) {
+					return fmt.Errorf("tags %d:\n got %x\nwant %x", i, f.Data, want)
+				}
+				return nil
+			}}
+			r.until(1)
+		}
+	})
+}
+
+// TestXDPBytesByAPlainSocket has recvfrom judge what leaves, and sendto feed the receiving side.
+func TestXDPBytesByAPlainSocket(t *testing.T) {
+	eachMode(t, func(t *testing.T, m XDPMode) {
+		a, b, ns := nstest.Veth(t)
+		w := openXDP(t, a, XDPOptions{Mode: m})
+		plain := plainSocket(t, ns, b)
+		want, got := make([]byte, 1514), make([]byte, 2048)
+		for k := range uint64(300) {
+			frame := want[:MinFrame+k*37%1455]
+			experimental(frame, k)
+			sendAll(t, w, 1, func(uint64) int { return len(frame) }, func(b []byte, _ uint64) { copy(b, frame) }, func() {})
+			n, _, err := unix.Recvfrom(plain, got, 0)
+			if err != nil || !bytes.Equal(got[:n], frame) {
+				t.Fatalf("frame %d: %v\n got %x\nwant %x", k, err, got[:n], frame)
+			}
+			if _, err := unix.Write(plain, frame); err != nil {
+				t.Fatal(err)
+			}
+			r := &receiver{t: t, w: w, check: func(f *Frame, _ uint64) error {
+				if !bytes.Equal(f.Data, frame) {
+					return fmt.Errorf("frame %d back:\n got %x\nwant %x", k, f.Data, frame)
+				}
+				return nil
+			}}
+			r.until(1)
+		}
+	})
+}
+
+func TestXDPLosesItsInterface(t *testing.T) {
+	nstest.Root(t)
+	for name, c := range map[string]struct {
+		act  func(t *testing.T, a, b, ns string)
+		want error
+	}{
+		"down":     {func(t *testing.T, a, b, ns string) { nstest.Down(t, "", a) }, ErrDown},
+		"carrier":  {func(t *testing.T, a, b, ns string) { nstest.Down(t, ns, b) }, ErrNoCarrier},
+		"vanished": {func(t *testing.T, a, b, ns string) { nstest.Delete(t, ns, b) }, ErrVanished},
+	} {
+		for _, idle := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s/idle=%v", name, idle), func(t *testing.T) {
+				a, b, ns := nstest.Veth(t)
+				w := openXDP(t, a, XDPOptions{})
+				committed := uint64(0)
+				send := func() bool {
+					if !idle && w.Reserve([]int32{60}, make([][]byte, 1)) == 1 {
+						w.Commit(1)
+						committed++
+					}
+					return w.Flush() == nil
+				}
+				before := nstest.Count(t, "", a)
+				if !send() {
+					t.Fatal(w.Err())
+				}
+				sent := nstest.Count(t, "", a).Sub(before).TxFrames
+				c.act(t, a, b, ns)
+				for send() && !idle {
+				}
+				checkLost(t, w, a, c.want)
+				s := statsOf(w)
+				if idle != (committed == 0) || s.TxFrames+s.TxErrors != committed || w.Pending() != 0 || s.TxFrames != sent {
+					t.Errorf("committed %d, the kernel sent %d: %+v", committed, sent, s)
+				}
+			})
+		}
+	}
+}
+
+func TestXDPRefusesWithReason(t *testing.T) {
+	nstest.Root(t)
+	a, b, ns := nstest.Veth(t)
+	refused := func(name string, o XDPOptions, is error, says ...string) {
+		t.Helper()
+		w, err := OpenXDP(name, o)
+		if err == nil {
+			w.Close()
+			t.Fatalf("%+v opened", o)
+		}
+		if !errors.Is(err, is) {
+			t.Errorf("%v is not %v", err, is)
+		}
+		for _, s := range says {
+			if !strings.Contains(err.Error(), s) {
+				t.Errorf("%q does not say %q", err, s)
+			}
+		}
+	}
+	refused("nosuch0", XDPOptions{}, ErrNoDevice, a)
+	refused(b, XDPOptions{NetNS: "nosuch"}, os.ErrNotExist, "/run/netns/nosuch")
+	refused(a, XDPOptions{FirstQueue: 1}, ErrParam, "queue=1", "1 receive queues", "packet:"+a)
+	refused(a, XDPOptions{Queues: 3}, ErrParam, "queue=0-2", "1 receive queues")
+	refused(a, XDPOptions{ZeroCopy: ZeroCopyOn}, unix.EOPNOTSUPP, "zerocopy=on", "packet:"+a)
+	refused(a, XDPOptions{ZeroCopy: ZeroCopyOn, Mode: XDPGeneric}, ErrParam, "zerocopy=on")
+	w := openXDP(t, a, XDPOptions{})
+	refused(a, XDPOptions{}, unix.EBUSY, "queue 0", "another AF_XDP socket")
+	w.Close()
+	nstest.Run(t, "", "ip", "link", "set", a, "mtu", "3900")
+	refused(a, XDPOptions{}, ErrTooLong, "MTU of 3900", "3840", "3822")
+	nstest.Run(t, "", "ip", "link", "set", a, "mtu", "3822")
+	openXDP(t, a, XDPOptions{Mode: XDPGeneric}).Close()
+	nstest.Down(t, ns, b)
+	refused(a, XDPOptions{}, ErrNoCarrier, a)
+	nstest.Down(t, "", a)
+	refused(a, XDPOptions{}, ErrDown, a)
+	if id, _ := attached(t, "", a); id != 0 {
+		t.Errorf("program %d was left behind", id)
+	}
+}
+
+// TestXDPLeavesAnotherProgramAlone: native or generic, attached by a link or without one.
+func TestXDPLeavesAnotherProgramAlone(t *testing.T) {
+	nstest.Root(t)
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "Apache-2.0",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer prog.Close()
+	for _, flags := range []bpflink.XDPAttachFlags{bpflink.XDPDriverMode, bpflink.XDPGenericMode} {
+		for _, linked := range []bool{true, false} {
+			a, _, _ := nstest.Veth(t)
+			nstest.Link(t, "", a, func(h *netlink.Handle, l netlink.Link) error {
+				if !linked {
+					return netlink.LinkSetXdpFdWithFlags(l, prog.FD(), int(flags))
+				}
+				k, err := bpflink.AttachXDP(bpflink.XDPOptions{Program: prog, Interface: l.Attrs().Index, Flags: flags})
+				if err == nil {
+					t.Cleanup(func() { k.Close() })
+				}
+				return err
+			})
+			before, _ := attached(t, "", a)
+			for _, m := range []XDPMode{XDPAuto, XDPNative, XDPGeneric} {
+				_, err := OpenXDP(a, XDPOptions{Mode: m})
+				if !errors.Is(err, ErrXDPInUse) || !strings.Contains(err.Error(), fmt.Sprintf("program %d", before)) || !strings.Contains(err.Error(), "packet:"+a) {
+					t.Errorf("linked %v, flags %d, mode %v: %v", linked, flags, m, err)
+				}
+			}
+			if after, _ := attached(t, "", a); before == 0 || after != before {
+				t.Errorf("program %d before, %d after", before, after)
+			}
+		}
+	}
+}
+
+// TestXDPWithoutPrivilege drops one capability after the other from a thread, which then ends.
+func TestXDPWithoutPrivilege(t *testing.T) {
+	nstest.Root(t)
+	a, _, _ := nstest.Veth(t)
+	for _, keep := range []uint{0, 1 << unix.CAP_NET_RAW, 1<<unix.CAP_NET_RAW | 1<<unix.CAP_NET_ADMIN} {
+		done := make(chan error)
+		go func() {
+			runtime.LockOSThread()
+			hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+			data := [2]unix.CapUserData{{Effective: uint32(keep), Permitted: uint32(keep)}}
+			if err := unix.Capset(&hdr, &data[0]); err != nil {
+				done <- err
+				return
+			}
+			_, err := OpenXDP(a, XDPOptions{RxFrames: 64})
+			done <- err
+		}()
+		self, _ := os.Executable()
+		err := <-done
+		if !errors.Is(err, syscall.EPERM) || !strings.Contains(err.Error(), "setcap cap_net_raw,cap_net_admin,cap_bpf+ep "+self) || !strings.Contains(err.Error(), "packet:"+a) {
+			t.Errorf("with %x: %v", keep, err)
+		}
+	}
+}
+
+func TestXDPAllocatesNothing(t *testing.T) {
+	nstest.Root(t)
+	a, b, ns := nstest.Veth(t)
+	tx, rx := openXDP(t, a, XDPOptions{}), openXDP(t, b, XDPOptions{NetNS: ns})
+	checkAllocs(t, func() {}, tx, rx)
+	if statsOf(rx).RxFrames == 0 {
+		t.Error("nothing was received")
+	}
+}
+
+func TestXDPLeaksNothing(t *testing.T) {
+	nstest.Root(t)
+	a, b, ns := nstest.Veth(t)
+	cycle := func() {
+		w, err := OpenXDP(b, XDPOptions{NetNS: ns, RxFrames: 64})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if err := errors.Join(w.Close(), w.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+	cycle()
+	files, maps := openFiles(t), mappings(t)
+	for range 30 {
+		cycle()
+		if _, err := OpenXDP(a, XDPOptions{ZeroCopy: ZeroCopyOn}); err == nil { // it ends half open
+			t.Error("zero copy on a veth")
+		}
+	}
+	if f := openFiles(t); f != files {
+		t.Errorf("%d descriptors before, %d after", files, f)
+	}
+	if m := mappings(t); m != maps {
+		t.Errorf("%d mappings of sockets before, %d after", maps, m)
+	}
+	if id, _ := attached(t, ns, b); id != 0 {
+		t.Errorf("program %d is still attached", id)
+	}
+}
+
+// TestXDPDetachesWhenKilled: the kernel shows the program while another process has the wire, and none when that
+// was killed.
+func TestXDPDetachesWhenKilled(t *testing.T) {
+	if name := os.Getenv("BLUERING_XDP_HOLD"); name != "" {
+		openXDP(t, name, XDPOptions{})
+		fmt.Println("holding")
+		select {}
+	}
+	eachMode(t, func(t *testing.T, m XDPMode) {
+		a, _, _ := nstest.Veth(t)
+		self, err := os.Executable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := exec.Command(self, "-test.run=^TestXDPDetachesWhenKilled$")
+		c.Env = append(os.Environ(), "BLUERING_XDP_HOLD="+a)
+		c.Stderr = os.Stderr
+		out, err := c.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		var said [7]byte
+		if _, err := out.Read(said[:]); err != nil || string(said[:]) != "holding" {
+			t.Errorf("the holder says %q, %v", said, err)
+		}
+		id, _ := attached(t, "", a)
+		if id == 0 {
+			t.Error("nothing is attached while it runs")
+		}
+		if out := nstest.Run(t, "", "ip", "-d", "link", "show", a); !strings.Contains(out, fmt.Sprintf("prog/xdp id %d", id)) {
+			t.Errorf("ip does not show program %d: %s", id, out)
+		}
+		c.Process.Kill()
+		c.Wait()
+		for deadline := time.Now().Add(10 * time.Second); ; runtime.Gosched() {
+			if id, _ = attached(t, "", a); id == 0 {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("program %d is attached 10 s after SIGKILL", id)
+			}
+		}
+		openXDP(t, a, XDPOptions{Mode: m}) // nor does a socket hold the queue
+	})
+}
+
+// TestXDPRestoresTheMemoryLimit gives a thread without CAP_IPC_LOCK too small a limit.
+func TestXDPRestoresTheMemoryLimit(t *testing.T) {
+	nstest.Root(t)
+	a, _, _ := nstest.Veth(t)
+	var was unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &was); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Setrlimit(unix.RLIMIT_MEMLOCK, &was)
+	small := unix.Rlimit{Cur: 64 << 10, Max: was.Max}
+	if err := unix.Setrlimit(unix.RLIMIT_MEMLOCK, &small); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends
+		hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var data [2]unix.CapUserData
+		if err := unix.Capget(&hdr, &data[0]); err != nil {
+			t.Error(err)
+			return
+		}
+		data[0].Effective &^= 1 << unix.CAP_IPC_LOCK
+		if err := unix.Capset(&hdr, &data[0]); err != nil {
+			t.Error(err)
+			return
+		}
+		w, err := OpenXDP(a, XDPOptions{RxFrames: 512})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		w.Close()
+	})
+	wg.Wait()
+	var now unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &now); err != nil || now != small {
+		t.Errorf("limit %+v, was %+v: %v", now, small, err)
+	}
+}
+
+// TestXDPBusyPolls: the sockets have the option, and looks at empty queues bring the frames.
+func TestXDPBusyPolls(t *testing.T) {
+	nstest.Root(t)
+	const count = 3000
+	a, b, ns := nstest.Veth(t)
+	tx, rx := openXDP(t, a, XDPOptions{}), openXDP(t, b, XDPOptions{NetNS: ns, BusyPoll: 20 * time.Microsecond})
+	if v, err := unix.GetsockoptInt(rx.(*xdp).queues[0].fd, unix.SOL_SOCKET, unix.SO_BUSY_POLL); err != nil || v != 20 {
+		t.Errorf("SO_BUSY_POLL is %d, %v", v, err)
+	}
+	want := make([]byte, 60)
+	r := &receiver{t: t, w: rx, check: func(f *Frame, seq uint64) error {
+		if experimental(want, seq); !bytes.Equal(f.Data, want) {
+			return fmt.Errorf("frame %d: %x", seq, f.Data)
+		}
+		return nil
+	}}
+	sendAll(t, tx, count, func(uint64) int { return 60 }, experimental, r.take)
+	r.until(count)
+}

@@ -1,0 +1,394 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	bpflink "github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/bluering/bluering/internal/clock"
+)
+
+const (
+	xdpRxFrames = 4096
+	xdpTxSlots  = 512
+	xdpMaxQueue = 1024
+	xdpCaps     = "cap_net_raw,cap_net_admin,cap_bpf"
+)
+
+// OpenXDP opens a wire on an interface, past the kernel's stack, which from then on does not see what the wire's
+// queues receive. It needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, and CAP_SYS_ADMIN to enter another network namespace.
+//
+// The program that brings the frames is attached by a link that this process holds: it leaves with the process,
+// however that ends. A program that is there already stays, and the wire does not open (ErrXDPInUse).
+func OpenXDP(ifname string, o XDPOptions) (Wire, error) {
+	if o.Clock == nil {
+		o.Clock = clock.System()
+	}
+	if o.Context == nil {
+		o.Context = context.Background()
+	}
+	w := &xdp{clk: o.Clock, epoll: -1, timer: alarm{fd: -1}, busy: o.BusyPoll > 0}
+	w.ifname, w.fd, w.tx.fd = ifname, -1, -1
+	w.info = Info{Name: "xdp:" + ifname, Kind: "xdp", NetNS: o.NetNS, MinFrame: MinFrame}
+	if err := inNetNS(o.NetNS, func() error { return w.open(&o) }); err != nil {
+		w.Close()
+		return nil, fmt.Errorf("wire: xdp:%s: %w", ifname, err)
+	}
+	return w, nil
+}
+
+// open does all that must happen inside the namespace.
+func (w *xdp) open(o *XDPOptions) (err error) {
+	if err := w.describe(); err != nil {
+		return err
+	}
+	// Any socket may ask after interfaces, but for those of AF_XDP.
+	if w.fd, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
+		return fmt.Errorf("socket: %w", err)
+	}
+	w.info.SpeedBPS = ethtoolSpeed(w.fd, w.ifname)
+	if err := w.awaitCarrier(o.Context); err != nil {
+		return err
+	}
+	if err := w.choose(o); err != nil {
+		return fmt.Errorf("%w; packet:%s works", err, w.ifname)
+	}
+	if err := w.openQueues(o); err != nil {
+		return fmt.Errorf("%w; packet:%s may work", err, w.ifname)
+	}
+	if err := w.attach(o.Mode); err != nil {
+		return fmt.Errorf("%w; packet:%s may work", err, w.ifname)
+	}
+	if err := w.watch(); err != nil {
+		return err
+	}
+	return w.awaitCarrier(o.Context) // some drivers start the link anew for the program
+}
+
+// choose fixes the queues, and refuses what AF_XDP cannot do.
+func (w *xdp) choose(o *XDPOptions) error {
+	there := rxQueues(w.fd, w.ifname)
+	switch {
+	case o.FirstQueue >= there:
+		return fmt.Errorf("%w: queue=%d: the interface has %d receive queues, from 0", ErrParam, o.FirstQueue, there)
+	case o.Queues == 0:
+		o.Queues = min(there-o.FirstQueue, xdpMaxQueue)
+	case o.FirstQueue+o.Queues > there:
+		return fmt.Errorf("%w: queue=%d-%d: the interface has %d receive queues, from 0", ErrParam, o.FirstQueue, o.FirstQueue+o.Queues-1, there)
+	}
+	if o.ZeroCopy == ZeroCopyOn && o.Mode == XDPGeneric {
+		return fmt.Errorf("%w: zerocopy=on: mode=generic has copies only", ErrParam)
+	}
+	if longest := unix.Getpagesize() - unix.XDP_PACKET_HEADROOM; w.info.MaxFrame > longest {
+		return fmt.Errorf("%w: an MTU of %d makes frames of %d bytes, an AF_XDP frame has %d: set the MTU to %d or less",
+			ErrTooLong, w.info.MTU, w.info.MaxFrame, longest, longest-headerBytes-vlanTagBytes)
+	}
+	return nil
+}
+
+// openQueues opens a socket for each queue, and the one that sends.
+func (w *xdp) openQueues(o *XDPOptions) error {
+	rx, tx := o.RxFrames, o.TxSlots
+	if rx == 0 {
+		rx = xdpRxFrames
+	}
+	if tx == 0 {
+		tx = xdpTxSlots
+	}
+	rx, tx = pow2ceil(rx), pow2ceil(tx)
+	chunk := 2048
+	if w.info.MaxFrame > chunk-unix.XDP_PACKET_HEADROOM {
+		chunk = unix.Getpagesize()
+	}
+	w.queues = make([]xdpQueue, o.Queues)
+	for i := range w.queues {
+		w.queues[i].fd, w.queues[i].index = -1, o.FirstQueue+i
+	}
+	for i := range w.queues {
+		frames := rx
+		if i == 0 {
+			frames += tx
+		}
+		if err := w.openQueue(&w.queues[i], o, rx, frames, chunk); err != nil {
+			return fmt.Errorf("queue %d: %w", o.FirstQueue+i, err)
+		}
+	}
+	if err := w.openTx(o.FirstQueue, rx, tx, chunk); err != nil {
+		return fmt.Errorf("transmit queue %d: %w", o.FirstQueue, err)
+	}
+	return nil
+}
+
+func xdpSocket() (int, error) {
+	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	switch {
+	case errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES):
+		return -1, fmt.Errorf("no privilege to open an AF_XDP socket: %w; run as root, or: %s", unix.EPERM, setcapLine(xdpCaps))
+	case errors.Is(err, unix.EAFNOSUPPORT):
+		return -1, fmt.Errorf("this kernel has no AF_XDP sockets (Linux 5.9 with CONFIG_XDP_SOCKETS is needed): %w", err)
+	case err != nil:
+		return -1, fmt.Errorf("AF_XDP socket: %w", err)
+	}
+	return fd, nil
+}
+
+// openQueue gives a queue its socket, packet memory and rings.
+func (w *xdp) openQueue(q *xdpQueue, o *XDPOptions, rx, frames, chunk int) (err error) {
+	if q.fd, err = xdpSocket(); err != nil {
+		return err
+	}
+	q.mask = ^uint64(chunk - 1)
+	q.mem, err = unix.Mmap(-1, 0, frames*chunk, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
+	if err != nil {
+		return fmt.Errorf("%d bytes of packet memory: %w", frames*chunk, err)
+	}
+	if err = withMemlock(unix.ENOBUFS, func() error { return registerUMEM(q.fd, q.mem, chunk) }); err != nil {
+		return fmt.Errorf("register %d bytes of packet memory: %w (RLIMIT_MEMLOCK bounds them without CAP_IPC_LOCK; frames= and txslots= need less)", len(q.mem), err)
+	}
+	comp := pow2ceil(2 * (frames - rx + 1))
+	for _, r := range []struct{ opt, entries int }{{unix.XDP_UMEM_FILL_RING, rx}, {unix.XDP_UMEM_COMPLETION_RING, comp}, {unix.XDP_RX_RING, rx}} {
+		if err := unix.SetsockoptInt(q.fd, unix.SOL_XDP, r.opt, r.entries); err != nil {
+			return fmt.Errorf("ring of %d entries: %w", r.entries, err)
+		}
+	}
+	var at unix.XDPMmapOffsets
+	if err := getXDP(q.fd, unix.XDP_MMAP_OFFSETS, &at); err != nil {
+		return fmt.Errorf("offsets of the rings: %w", err)
+	}
+	if q.rx, err = mapXRing(q.fd, unix.XDP_PGOFF_RX_RING, at.Rx, rx, true); err != nil {
+		return err
+	}
+	if q.fill, err = mapXRing(q.fd, unix.XDP_UMEM_PGOFF_FILL_RING, at.Fr, rx, false); err != nil {
+		return err
+	}
+	if q.comp, err = mapXRing(q.fd, unix.XDP_UMEM_PGOFF_COMPLETION_RING, at.Cr, comp, false); err != nil {
+		return err
+	}
+	q.fillAll(rx, chunk)
+	if o.BusyPoll > 0 {
+		if err := busyPoll(q.fd, int(o.BusyPoll.Microseconds())); err != nil {
+			return err
+		}
+	}
+	return w.bind(q, o)
+}
+
+// fillAll gives the kernel all frames that are for receiving.
+func (q *xdpQueue) fillAll(rx, chunk int) {
+	for i := range rx {
+		q.fill.addrs[i] = uint64(i * chunk)
+	}
+	q.put = uint32(rx)
+	q.seen = 0
+	q.release(0)
+}
+
+// busyPoll lets the owner's looks drive the device, which then sends fewer interrupts (socket(7)).
+func busyPoll(fd, micros int) error {
+	err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PREFER_BUSY_POLL, 1)
+	if err == nil {
+		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_BUSY_POLL, micros)
+	}
+	if err == nil {
+		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_BUSY_POLL_BUDGET, 64)
+	}
+	if err != nil {
+		return fmt.Errorf("busypoll=%dus: %w (Linux 5.11 is needed)", micros, err)
+	}
+	return nil
+}
+
+// bindWait is how long a queue may be held by a socket that was closed: the kernel lets it go by a worker of its own.
+const bindWait = 500 * time.Millisecond
+
+// bind ties a socket to its queue. Without a flag the kernel asks the driver for zero copy first.
+func (w *xdp) bind(q *xdpQueue, o *XDPOptions) error {
+	sa := unix.SockaddrXDP{Flags: unix.XDP_USE_NEED_WAKEUP, Ifindex: uint32(w.info.IfIndex), QueueID: uint32(q.index)}
+	switch o.ZeroCopy {
+	case ZeroCopyOn:
+		sa.Flags |= unix.XDP_ZEROCOPY
+	case ZeroCopyOff:
+		sa.Flags |= unix.XDP_COPY
+	}
+	err := unix.Bind(q.fd, &sa)
+	for deadline := time.Now().Add(bindWait); errors.Is(err, unix.EBUSY) && time.Now().Before(deadline) && o.Context.Err() == nil; {
+		time.Sleep(5 * time.Millisecond)
+		err = unix.Bind(q.fd, &sa)
+	}
+	switch {
+	case errors.Is(err, unix.EBUSY):
+		return fmt.Errorf("another AF_XDP socket has it: %w", err)
+	case err != nil && o.ZeroCopy == ZeroCopyOn:
+		return fmt.Errorf("zerocopy=on: the driver refuses: %w", err)
+	case err != nil:
+		return fmt.Errorf("bind: %w", err)
+	}
+	return nil
+}
+
+// openTx makes the sending socket. It shares packet memory and completion ring with the first queue's.
+func (w *xdp) openTx(queue, rx, tx, chunk int) (err error) {
+	t, q := &w.tx, &w.queues[0]
+	if t.fd, err = xdpSocket(); err != nil {
+		return err
+	}
+	if err := unix.SetsockoptInt(t.fd, unix.SOL_XDP, unix.XDP_TX_RING, 2*tx); err != nil {
+		return fmt.Errorf("ring of %d entries: %w", 2*tx, err)
+	}
+	var at unix.XDPMmapOffsets
+	if err := getXDP(t.fd, unix.XDP_MMAP_OFFSETS, &at); err != nil {
+		return fmt.Errorf("offsets of the ring: %w", err)
+	}
+	if t.ring, err = mapXRing(t.fd, unix.XDP_PGOFF_TX_RING, at.Tx, 2*tx, true); err != nil {
+		return err
+	}
+	unix.SetsockoptInt(t.fd, unix.SOL_SOCKET, unix.SO_SNDBUF, 4<<20) // as much of it as the system allows
+	err = unix.Bind(t.fd, &unix.SockaddrXDP{Flags: unix.XDP_SHARED_UMEM, Ifindex: uint32(w.info.IfIndex), QueueID: uint32(queue), SharedUmemFD: uint32(q.fd)})
+	if err != nil {
+		return fmt.Errorf("bind: %w", err)
+	}
+	var options uint32
+	if err := getXDP(q.fd, unix.XDP_OPTIONS, &options); err != nil {
+		return fmt.Errorf("options: %w", err)
+	}
+	t.zero = options&unix.XDP_OPTIONS_ZEROCOPY != 0
+	t.mem, t.chunk, t.longest, t.comp = q.mem, uint64(chunk), w.info.MaxFrame, &q.comp
+	t.lens, t.again = make([]int32, tx), make([]uint32, len(q.mem)/chunk)
+	t.free = make([]uint64, 0, tx)
+	// Frames begin at different lines of their chunks: else they would share a few cache sets.
+	lines := (chunk - max(t.longest, MinFrame)) / 64
+	for i := tx - 1; i >= 0; i-- {
+		t.free = append(t.free, uint64((rx+i)*chunk+i%(lines+1)*64))
+	}
+	return nil
+}
+
+// attach puts the program on the interface: it hands what a queue with a socket receives to that, and leaves the
+// rest to the kernel.
+func (w *xdp) attach(mode XDPMode) error {
+	err := withMemlock(unix.EPERM, func() (err error) { // which old kernels say for too little RLIMIT_MEMLOCK, too
+		w.socks, err = ebpf.NewMap(&ebpf.MapSpec{Name: "bluering", Type: ebpf.XSKMap, KeySize: 4, ValueSize: 4, MaxEntries: xdpMaxQueue})
+		return err
+	})
+	if err == nil {
+		err = withMemlock(unix.EPERM, func() (err error) { w.prog, err = w.program(); return err })
+	}
+	if errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("no privilege for BPF: %w; run as root, or: %s", unix.EPERM, setcapLine(xdpCaps))
+	}
+	if err != nil {
+		return fmt.Errorf("BPF program: %w", err)
+	}
+	for i := range w.queues {
+		q := &w.queues[i]
+		if err := w.socks.Put(uint32(q.index), uint32(q.fd)); err != nil {
+			return fmt.Errorf("queue %d: %w", q.index, err)
+		}
+	}
+	return w.attachAs(mode)
+}
+
+func (w *xdp) attachAs(mode XDPMode) error {
+	flags := bpflink.XDPDriverMode
+	if mode == XDPGeneric {
+		flags = bpflink.XDPGenericMode
+	}
+	l, err := bpflink.AttachXDP(bpflink.XDPOptions{Program: w.prog, Interface: w.info.IfIndex, Flags: flags})
+	name := flagName(flags)
+	switch {
+	case err == nil:
+		w.link = l
+		return nil
+	case errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST):
+		return fmt.Errorf("%w: %s: it stays", ErrXDPInUse, w.programThere())
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("no privilege to attach an XDP program: %w; run as root, or: %s", unix.EPERM, setcapLine(xdpCaps))
+	case errors.Is(err, ebpf.ErrNotSupported):
+		return fmt.Errorf("this kernel cannot link XDP programs to interfaces (Linux 5.9 is needed): %w", err)
+	case mode == XDPAuto:
+		if err2 := w.attachAs(XDPGeneric); err2 != nil {
+			return fmt.Errorf("the driver refuses the XDP program: %w; and generic: %w", err, err2)
+		}
+		return nil
+	}
+	return fmt.Errorf("the kernel refuses the XDP program, mode=%s: %w", name, err)
+}
+
+func flagName(f bpflink.XDPAttachFlags) string {
+	if f == bpflink.XDPGenericMode {
+		return XDPGeneric.String()
+	}
+	return XDPNative.String()
+}
+
+// programThere describes the program that is on the interface.
+func (w *xdp) programThere() string {
+	l, err := netlink.LinkByIndex(w.info.IfIndex)
+	if err != nil || l.Attrs().Xdp == nil || !l.Attrs().Xdp.Attached {
+		return "an unknown one"
+	}
+	return fmt.Sprintf("program %d (ip link shows it)", l.Attrs().Xdp.ProgId)
+}
+
+// program is, in C:
+//
+//	return bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_PASS);
+func (w *xdp) program() (*ebpf.Program, error) {
+	const (
+		rxQueueIndex = 16 // in struct xdp_md of linux/bpf.h
+		xdpPass      = 2
+	)
+	return ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: "bluering", Type: ebpf.XDP, License: "Apache-2.0",
+		Instructions: asm.Instructions{
+			asm.LoadMem(asm.R2, asm.R1, rxQueueIndex, asm.Word),
+			asm.LoadMapPtr(asm.R1, w.socks.FD()),
+			asm.Mov.Imm(asm.R3, xdpPass),
+			asm.FnRedirectMap.Call(),
+			asm.Return(),
+		},
+	})
+}
+
+// watch makes the descriptor that FD gives: readable when a queue is, or when it is time to try again.
+func (w *xdp) watch() (err error) {
+	if w.timer, err = newAlarm(true); err != nil {
+		return err
+	}
+	if w.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return fmt.Errorf("epoll: %w", err)
+	}
+	fds := []int{w.timer.fd}
+	for i := range w.queues {
+		fds = append(fds, w.queues[i].fd)
+	}
+	for _, fd := range fds {
+		if err := unix.EpollCtl(w.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}); err != nil {
+			return fmt.Errorf("epoll: %w", err)
+		}
+	}
+	return nil
+}
+
+// withMemlock does f, and if that fails with lack, once more with the limit on locked memory raised, which is restored.
+// Kernels since 5.11 count no BPF memory there, and none counts packet memory of a process with CAP_IPC_LOCK.
+func withMemlock(lack unix.Errno, f func() error) error {
+	err := f()
+	var was unix.Rlimit
+	if !errors.Is(err, lack) || unix.Getrlimit(unix.RLIMIT_MEMLOCK, &was) != nil || was.Cur == unix.RLIM_INFINITY {
+		return err
+	}
+	if unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}) != nil &&
+		unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: was.Max, Max: was.Max}) != nil { // without CAP_SYS_RESOURCE
+		return err
+	}
+	err = f()
+	return errors.Join(err, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &was))
+}
