@@ -39,7 +39,7 @@ type Backend interface {
 	Attach(qpn uint32, r FlowRule) (id uint64, err error)
 	Detach(id uint64) error
 
-	// GIDs gives the device's own addresses, at most 256, which do not change.
+	// GIDs gives the device's own addresses, at most 255, which do not change.
 	GIDs() []GIDEntry
 	// Resolve makes the address of a destination, whose own address is in the
 	// table and of its family. It may wait for the next hop's MAC until ctx ends.

@@ -203,7 +203,7 @@ func (e *encoder) plan(wr *SendWR, p *plan) Cause {
 		segs, cause = e.planRaw(wr, p, segs)
 	case wr.AH == nil || wr.AH.pd == nil:
 		cause = CauseNoAH
-	case wr.AH.pd != e.pd:
+	case wr.AH.pd != e.pd && (e.profile == ProfileStrict || wr.AH.pd.dev != e.pd.dev):
 		cause = CauseAHDomain
 	}
 	p.ds += segs + ring.InlineDS(p.inline)
@@ -345,6 +345,9 @@ func (e *encoder) write(w []ring.Block, pi uint32, wr *SendWR, p *plan) {
 	switch {
 	case !e.raw:
 		ring.PutDatagram(&w[0], &wr.AH.av, wr.RemoteQKey, wr.RemoteQPN)
+		if wr.AH.pd != e.pd && e.profile == ProfileRXE { // C-29: for the device to refuse; a WQE names no domain
+			(*ring.AV)(w[0][16:64]).SetSGIDIndex(noGID)
+		}
 	case wr.Opcode == OpTSO:
 		ds = ring.PutEth(w, csum, wr.MSS, wr.TSOHeader)
 	default:

@@ -67,8 +67,12 @@ type GIDEntry struct {
 	GID   GID
 }
 
-// maxGIDs is what the eight bits of a WQE's index can name.
-const maxGIDs = 256
+// maxGIDs is what the eight bits of a WQE's index can name, but for the last,
+// which names none.
+const (
+	maxGIDs = 255
+	noGID   = 255
+)
 
 // GIDs gives the device's own addresses, as they were when it was opened; the
 // entry's position is its index. The caller may keep and change it.

@@ -21,12 +21,17 @@ const (
 	DropWire                         // lost in the wire's receive ring
 	DropNoPeer                       // sent to a port that nobody has opened
 	DropTruncated                    // longer than the wire's memory for a frame, which has its beginning only
+	DropVersion                      // a datagram whose transport header has another version
+	DropQPType                       // a packet of another transport than its queue pair's
+	DropAddress                      // a datagram for an address that is not the device's
+	DropNoGroup                      // a datagram for a multicast group without member
 	NumDropReasons
 )
 
 var dropNames = [NumDropReasons]string{
 	"no_rule", "no_wqe", "oversize", "state", "protection", "runt", "malformed",
 	"checksum", "unknown_qp", "qkey", "pkey", "wire", "no_peer", "truncated",
+	"version", "qp_type", "address", "no_group",
 }
 
 // String gives the name used in reports.
@@ -53,6 +58,10 @@ type Counters struct {
 	CQOverruns        uint64 // completion queues that failed for want of room
 	LostCQEs          uint64 // completions that no queue could take
 	StrayCQEs         uint64 // completions that named a NOP or nothing, dropped by the engine
+	TxLooped          uint64 // datagrams that the device gave to its own receive side: to an own address, or copies of those to a group
+	TxTooLong         uint64 // datagrams longer than the MTU that succeeded without being sent, as profile rxe has it
+	RxCNPs            uint64 // congestion notifications, which are ignored: neither delivered nor dropped
+	WeakICRCs         uint64 // datagrams taken though the IPv4 identification, which their ICRC covers, is unknown
 	RxInFlight        uint64 // frames that are on their way now, inside the wire: no counter, it goes down again
 	DroppedBytes      uint64
 	Drops             [NumDropReasons]uint64 // received packets that came to no completion

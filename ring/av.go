@@ -66,6 +66,11 @@ func (a *AV) Fields() AVFields {
 	return f
 }
 
+// SetSGIDIndex changes the index of the own address.
+func (a *AV) SetSGIDIndex(i uint8) {
+	put32(a[avGIDFlow:], a.gidFlow()&^(0xff<<20)|uint32(i)<<20)
+}
+
 // QKey gives the Q_Key.
 func (a *AV) QKey() uint32 { return get32(a[avQKey:]) }
 
@@ -77,6 +82,13 @@ func (a *AV) Long() bool { return a[avQPN]&0x80 != 0 }
 
 // MAC gives the destination MAC in place.
 func (a *AV) MAC() *[6]byte { return (*[6]byte)(a[avMAC:]) }
+
+// AVAddrBytes is the size of the part of an AV that an address handle decides.
+const AVAddrBytes = len(AV{}) - avRateSL
+
+// Addr gives the part of an AV that an address handle decides, in place: all
+// but Q_Key and QP number.
+func (a *AV) Addr() *[AVAddrBytes]byte { return (*[AVAddrBytes]byte)(a[avRateSL:]) }
 
 // GID gives the destination GID in place.
 func (a *AV) GID() *[16]byte { return (*[16]byte)(a[avGID:]) }

@@ -132,6 +132,36 @@ var _ = register(map[string]func(*trial){
 			}
 		})
 	},
+	"D-15": func(x *trial) {
+		a, b, qa, qb := x.udPair()
+		for _, cuts := range [][]int{{20, 20, 64}, {1, 39, 10, 100}, {39, 100}, {41, 100}, {10, 90}, {100, 4}} {
+			for _, f := range a.families() {
+				whole := b.buffer(qb, 1, 200)
+				a.postTo(qa, a.gram(1, a.to(b, f), qb.QPN(), message(44, 1)))
+				b.got(1, whole, message(44, 1))
+				a.one(1, engine.StatusSuccess)
+				mem := make([]byte, 300)
+				mr, err := b.pd.Register(mem, engine.LocalWrite)
+				x.ok(err)
+				var sges []engine.SGE
+				at := 0
+				for _, n := range cuts {
+					sges = append(sges, mr.SGE(at, n))
+					at += n + 10 // a gap that stays as it is
+				}
+				_, err = qb.PostRecv([]engine.RecvWR{{ID: 2, SGEs: sges}})
+				x.ok(err)
+				a.postTo(qa, a.gram(1, a.to(b, f), qb.QPN(), message(44, 1)))
+				x.check(b.one(2, engine.StatusSuccess).ByteLen == 84, "length")
+				a.one(1, engine.StatusSuccess)
+				var got []byte
+				for _, s := range sges {
+					got = append(got, mem[s.Off:s.Off+s.Len]...)
+				}
+				x.check(bytes.Equal(got[:84], whole.mem[:84]), "%v:\n got %x\nwant %x", cuts, got[:84], whole.mem[:84])
+			}
+		}
+	},
 	"D-16": func(x *trial) {
 		a := x.lone(engine.QPConfig{})
 		_, err := a.pd.Register(make([]byte, 100), engine.LocalWrite|engine.ZeroBased)

@@ -72,6 +72,15 @@ var _ = register(map[string]func(*trial){
 		_, err := a.pd.NewQP(engine.QPConfig{Type: engine.UD, SendCQ: a.cq, RecvCQ: a.cq, MaxTSOHeader: 94})
 		x.want("a TSO header", err, syscall.EINVAL)
 	},
+	"A-23": func(x *trial) {
+		a := x.lone(engine.QPConfig{})
+		q := a.udQP(engine.QPConfig{})
+		g := group("239.1.1.1")
+		x.ok(q.AttachMulticast(g))
+		x.want("a member", q.Close(), syscall.EBUSY)
+		x.ok(q.DetachMulticast(g))
+		x.ok(q.Close())
+	},
 	"A-24": destroyWithWork,
 })
 

@@ -32,4 +32,6 @@ var Points = []Point{
 	{18, "flow priority above the last", "EINVAL", "EINVAL", "ENOMEM", "J-07"},
 	{19, "raw frame to the sender's own MAC address", "sent to the wire, though the claim says looped: what a tester " +
 		"sends leaves the port", "as strict", "sent to the wire, as without mlx5dv's self-loopback flags", "J-30"},
+	{20, "address of another protection domain", "EINVAL", "posted; completes with LOC_QP_OP_ERR", "sent: the request holds a copy " +
+		"of the address", "C-29"},
 }

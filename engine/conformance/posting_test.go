@@ -127,6 +127,17 @@ var _ = register(map[string]func(*trial){
 		}
 	},
 	"C-17": opcodes,
+	"C-13": func(x *trial) {
+		a, b, qa, qb := x.udPair()
+		for i, sges := range [][]engine.SGE{nil, {{}}, {{}, {Len: 0, Off: 7}}} {
+			buf := b.buffer(qb, 5, 100)
+			wr := a.gram(uint64(i), a.to(b, 4), qb.QPN(), nil)
+			wr.SGEs = sges
+			a.postTo(qa, wr)
+			a.one(uint64(i), engine.StatusSuccess)
+			b.got(5, buf, nil)
+		}
+	},
 	"C-18": func(x *trial) {
 		a := x.lone(engine.QPConfig{})
 		u := a.ud()
@@ -140,6 +151,28 @@ var _ = register(map[string]func(*trial){
 		}
 	},
 	"C-19": func(x *trial) { judgeFlag(x, 15, engine.Fence) },
+	"C-20": func(x *trial) {
+		a, b, qa, qb := x.udPair()
+		for _, op := range []engine.Opcode{engine.OpSend, engine.OpSendImm} {
+			for _, f := range []engine.SendFlags{0, engine.Solicited} {
+				buf := b.buffer(qb, 5, 100)
+				wr := a.gram(1, a.to(b, 4), qb.QPN(), message(10, 1))
+				wr.Opcode, wr.Flags = op, wr.Flags|f
+				a.postTo(qa, wr)
+				a.one(1, engine.StatusSuccess)
+				c := b.got(5, buf, message(10, 1))
+				x.check((c.Flags&engine.WCSolicited != 0) == (f != 0), "%+v", c)
+			}
+		}
+		x.close()
+		a, b = x.pair(engine.QPConfig{})
+		b.receives(b.qp, 1)
+		wr := a.send(1, a.frame(60, 1))
+		wr.Flags |= engine.Solicited
+		a.post(wr)
+		a.one(1, engine.StatusSuccess)
+		x.check(b.take(1)[0].Flags&engine.WCSolicited == 0, "a raw receive is solicited")
+	},
 	"C-21": func(x *trial) {
 		a := x.lone(engine.QPConfig{})
 		caps := a.dev.Caps()
@@ -222,16 +255,26 @@ var _ = register(map[string]func(*trial){
 		b.arrives(a.frame(60, 0))
 	},
 	"C-29": func(x *trial) {
-		a := x.lone(engine.QPConfig{})
-		u := a.ud()
-		x.ok(u.MoveTo(toRTS, engine.QPAttr{}))
-		wr := a.send(1, make([]byte, 60))
+		a, b, qa, qb := x.udPair()
+		buf := b.buffer(qb, 1, 100)
 		var err error
-		wr.AH, err = a.dev.NewPD().NewAH(engine.AHAttr{GID: [16]byte{10: 0xff, 11: 0xff, 12: 198, 13: 18, 15: 2}})
+		wr := a.gram(1, a.to(b, 4), qb.QPN(), message(10, 1))
+		wr.AH, err = a.dev.NewPD().NewAH(wr.AH.Attr())
 		x.ok(err)
-		_, err = u.Post([]engine.SendWR{wr})
-		x.want("an address of another PD", err, syscall.EINVAL)
-		x.want("its cause", err, engine.CauseAHDomain)
+		_, err = qa.Post([]engine.SendWR{wr})
+		x.want("an address of another PD", err, choose[error](x, 20, syscall.EINVAL, nil, nil))
+		switch x.profile {
+		case strict:
+			x.want("its cause", err, engine.CauseAHDomain)
+		case rxe:
+			a.one(1, engine.StatusLocQPOp)
+		case mlx5:
+			a.one(1, engine.StatusSuccess)
+			b.got(1, buf, message(10, 1))
+			return
+		}
+		a.quiet()
+		b.quiet()
 	},
 	"C-30": func(x *trial) {
 		a := x.lone(engine.QPConfig{})
@@ -372,7 +415,7 @@ func opcodes(x *trial) {
 // judgeFlag posts with a flag that strict refuses and others ignore.
 func judgeFlag(x *trial, point int, f engine.SendFlags) {
 	a, b := x.pair(engine.QPConfig{})
-	b.receives(b.qp, 1)
+	b.receives(b.qp, 2)
 	u := a.ud()
 	x.ok(u.MoveTo(toRTS, engine.QPAttr{}))
 	wr := a.send(1, a.frame(60, 0))
@@ -386,7 +429,8 @@ func judgeFlag(x *trial, point int, f engine.SendFlags) {
 		return
 	}
 	x.check(n == 1 && err == nil, "UD: %v", err)
-	a.take(1)
+	a.one(1, engine.StatusSuccess)
+	b.one(0, engine.StatusSuccess)
 	a.post(wr)
 	b.arrives(a.frame(60, 0))
 	a.one(1, engine.StatusSuccess)

@@ -295,13 +295,10 @@ func query(x *trial) {
 }
 
 func failedDatagram(x *trial) {
-	a := x.unready()
-	q := a.ud()
-	x.ok(q.MoveTo(toRTS, engine.QPAttr{}))
-	x.ok(q.PostRecv1(1, a.pool.SGE(0, 100)))
+	a, b, q, qb := x.udPair()
+	first := a.buffer(q, 1, 100)
 	a.fail(q, 2)
-	c := a.take(1)[0]
-	x.check(c.WRID == 2 && c.Status != engine.StatusSuccess && c.Status != engine.StatusWRFlush, "%+v", c)
+	a.one(2, engine.StatusLocProt)
 	after := choose(x, 9, toSQE, toErr, toSQE)
 	x.check(q.State() == after, "state %v, want %v", q.State(), after)
 	if after == toErr {
@@ -309,14 +306,16 @@ func failedDatagram(x *trial) {
 		x.want("to RTS", q.Modify(toRTS, engine.QPAttr{}, 0), syscall.EINVAL)
 		return
 	}
-	a.fail(q, 3)
+	a.postTo(q, a.gram(3, a.to(b, 4), qb.QPN(), message(10, 1)))
 	a.one(3, engine.StatusWRFlush)
-	x.ok(q.PostRecv1(4, a.pool.SGE(0, 100)))
-	a.quiet() // receives are not flushed
+	b.postTo(qb, b.gram(4, b.to(a, 4), q.QPN(), message(10, 2)))
+	b.one(4, engine.StatusSuccess)
+	a.got(1, first, message(10, 2)) // receives still work
 	x.ok(q.Modify(toRTS, engine.QPAttr{}, 0))
-	a.fail(q, 5) // is executed again
-	c = a.take(1)[0]
-	x.check(c.WRID == 5 && c.Status != engine.StatusWRFlush, "%+v", c)
+	buf := b.buffer(qb, 5, 100)
+	a.postTo(q, a.gram(6, a.to(b, 4), qb.QPN(), message(10, 3)))
+	a.one(6, engine.StatusSuccess)
+	b.got(5, buf, message(10, 3))
 }
 
 // beforeRTR posts a receive in INIT, lets a frame come then or not, and one after RTR.

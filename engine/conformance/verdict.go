@@ -76,8 +76,6 @@ func offload(o engine.Offload) func(*engine.Caps) bool {
 
 // The capabilities.
 var (
-	needUD = &Capability{"UD", "datagrams are sent and received (`Caps.Features`, `FeatureUD`)",
-		feature(engine.FeatureUD), nil}
 	needSRQ = &Capability{"SRQ", "shared receive queues (`FeatureSRQ`)",
 		feature(engine.FeatureSRQ), regexp.MustCompile(`SRQ`)}
 	needEvents = &Capability{"events", "completion channels and asynchronous events (`FeatureEvents`, `OffloadSolicit`)",
@@ -98,7 +96,7 @@ var (
 )
 
 // Capabilities lists all that items wait for.
-var Capabilities = []*Capability{needUD, needSRQ, needEvents, needRSS, needTM, needRawCsum, needRxCsum, needTSO, needRate}
+var Capabilities = []*Capability{needSRQ, needEvents, needRSS, needTM, needRawCsum, needRxCsum, needTSO, needRate}
 
 // Item is one claim.
 type Item struct {

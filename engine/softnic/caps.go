@@ -9,12 +9,17 @@ import (
 // Caps tells what the NIC can do. There are no offloads yet: the engine refuses what would need them.
 func (n *NIC) Caps() engine.Caps {
 	i := &n.info
+	features := engine.Feature(0)
+	if n.maxDatagram > 0 {
+		features |= engine.FeatureUD
+	}
 	return engine.Caps{
 		Name: i.Name, Kind: i.Kind, Profile: n.cfg.Profile, IsWire: !i.Loop, Loop: i.Loop,
 		MAC: i.MAC, Addr4: i.Addr4, Addr6: i.Addr6, MTU: i.MTU, MinFrame: max(i.MinFrame, ethernetHeader), MaxFrame: i.MaxFrame,
 		SpeedBPS: i.SpeedBPS, IfIndex: i.IfIndex, NetNS: i.NetNS, MinInline: n.cfg.MinInline,
 		MaxQP: maxQP, MaxCQ: maxCQ, MaxMR: maxMR - firstMR, MaxCQE: maxCQEntries - 1,
 		MaxSendWR: ring.MaxSlots, MaxRecvWR: ring.MaxSlots, MaxSendSGE: maxSGE, MaxRecvSGE: maxSGE,
+		Features: features, MaxDatagram: n.maxDatagram, MaxGroups: maxGroups, MaxGroupQPs: maxGroupQPs,
 	}
 }
 
@@ -36,6 +41,10 @@ func (n *NIC) Counters(c *engine.Counters) {
 		c.TxWireFull += o.TxWireFull
 		c.TxWireErrors += o.TxWireErrors
 		c.TxNotBuilt += o.TxNotBuilt
+		c.TxLooped += o.TxLooped
+		c.TxTooLong += o.TxTooLong
+		c.RxCNPs += o.RxCNPs
+		c.WeakICRCs += o.WeakICRCs
 		c.CQOverruns += o.CQOverruns
 		c.LostCQEs += o.LostCQEs
 		c.DroppedBytes += o.DroppedBytes

@@ -14,9 +14,19 @@
 //
 // Every frame is accounted for. Of a NIC that took all that its wire had:
 //
-//	frames from the wire + RxCopies = RxFrames + the Drop counters
-//	send WQEs executed              = TxFrames + TxErrors + TxFlushed
+//	frames from the wire + TxLooped + RxCopies = RxFrames + RxCNPs + the Drop counters
+//	send WQEs executed = TxFrames + datagrams to own addresses + TxTooLong + TxErrors + TxFlushed
 //
-// Not built: checksum offload, segmentation, datagram (UD) execution, shared receive queues. Caps say so; a
-// WQE that asks for one all the same fails with a local QP operation error and counts in TxNotBuilt.
+// # Datagrams
+//
+// UD queue pairs speak RoCE v2 (roce.go, ud_tx.go, ud_rx.go, mcast.go). A received packet is judged in the order of
+// kernel rxe: lengths, ICRC, version, queue pair, its type and state, P_Key, Q_Key, destination address; each reason
+// has a counter. While there is a UD queue pair, RoCE v2 frames to the NIC's MAC or a group's are its business and
+// meet no flow rule; all others, and all frames of a NIC without UD queue pairs, are raw. A Tap on the wire sees both.
+// A datagram to an own address never reaches the wire; one to a group does, and its members here get their copies
+// beside. On a lossless wire a datagram without receive WQE waits as any frame does, but for one that is looped back,
+// which is dropped.
+//
+// Not built: checksum offload, segmentation, shared receive queues. Caps say so; a WQE that asks for one all the same
+// fails with a local QP operation error and counts in TxNotBuilt.
 package softnic

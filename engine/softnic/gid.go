@@ -14,8 +14,8 @@ import (
 // The GID table has the wire's addresses, as they were when it was opened: IPv4 first, then IPv6, those of the
 // link last. So index 0 is what most peers reach.
 
-// maxGIDs is what the index in a WQE can name.
-const maxGIDs = 256
+// maxGIDs is what the index in a WQE can name, but for its last value.
+const maxGIDs = 255
 
 // makeGIDs fills the table.
 func (n *NIC) makeGIDs() {

@@ -13,6 +13,7 @@ import (
 	"github.com/bluering/bluering/engine/softnic/wire"
 	"github.com/bluering/bluering/internal/clock"
 	"github.com/bluering/bluering/internal/pin"
+	"github.com/bluering/bluering/internal/proto"
 	"github.com/bluering/bluering/ring"
 )
 
@@ -42,6 +43,9 @@ type Config struct {
 	Pin       bool        // Goroutine: pin it to CPU
 	CPU       int
 	Spins     int // Goroutine: idle steps before it parks; 0: 2000
+	// StrictICRC drops datagrams of a wire that hides the IPv4 identification, unless it is 0 (wire.FlagIDUnknown).
+	// Without it any identification that explains the ICRC will do, and one damaged datagram in 65,536 passes.
+	StrictICRC bool
 }
 
 // Limits of the model. They stand in Caps.
@@ -83,11 +87,15 @@ type NIC struct {
 	wire     wire.Wire
 	info     wire.Info
 	plainMax uint32 // the longest frame without a VLAN tag
-	cfg      Config
-	mtt      mtt
-	gids     []engine.GIDEntry // own addresses
-	network  wire.Network      // the wire's; nil: it has none
-	groups   groups
+	// maxDatagram is the port's RoCE MTU; 0: there are no datagrams here.
+	maxDatagram int
+	cfg         Config
+	mtt         mtt
+	gids        []engine.GIDEntry // own addresses
+	network     wire.Network      // the wire's; nil: it has none
+	groups      groups
+	uds         int // UD queue pairs: with none, all frames are raw ones
+	ud          udWork
 	steering
 	qps       [maxQP]*qp // by slot: QPN modulo maxQP
 	cqs       [maxCQ]*cq
@@ -135,6 +143,9 @@ func New(w wire.Wire, c Config) (*NIC, error) {
 	n := &NIC{wire: w, info: w.Info(), cfg: c, mtt: newMTT(), lastQP: 0x3f, lastCQ: 0x3f, bell: b}
 	n.nextID = 1
 	n.makeGIDs()
+	if len(n.gids) > 0 {
+		n.maxDatagram = proto.RoCEMTU(n.info.MTU)
+	}
 	n.plainMax = uint32(n.info.MaxFrame)
 	if n.info.MTU > 0 {
 		n.plainMax = min(n.plainMax, uint32(n.info.MTU+ethernetHeader))

@@ -44,7 +44,7 @@ func (q *qp) receives() bool {
 // SetState moves a QP. When it returns, everything that the old state did is published: after RTS to SQD no
 // send is in progress, after a move to ERR all WRs posted before it are flushed, after RESET no CQE of the QP
 // comes any more.
-func (n *NIC) SetState(qpn uint32, to engine.QPState, _ engine.QPAttr) error {
+func (n *NIC) SetState(qpn uint32, to engine.QPState, a engine.QPAttr) error {
 	return n.control(func() error {
 		q := n.findQP(qpn)
 		if q == nil {
@@ -64,6 +64,12 @@ func (n *NIC) SetState(qpn uint32, to engine.QPState, _ engine.QPAttr) error {
 		case engine.StateRTS:
 			if q.state == engine.StateSQE {
 				n.flushSends(q, ring.MaxSlots) // posted in SQE, so flushed
+			}
+		}
+		if q.ud != nil {
+			q.ud.qkey = a.QKey
+			if q.state == engine.StateRTR && to == engine.StateRTS {
+				q.ud.psn = a.SQPSN
 			}
 		}
 		q.move(to)
@@ -128,6 +134,7 @@ const (
 	sealReq     = uint8(ring.CQEReq) << 4
 	sealReqErr  = uint8(ring.CQEReqErr) << 4
 	sealRecv    = uint8(ring.CQERecv) << 4
+	sealRecvImm = uint8(ring.CQERecvImm) << 4
 	sealRecvErr = uint8(ring.CQERecvErr) << 4
 )
 

@@ -22,6 +22,7 @@ type qp struct {
 	scq, rcq *cq
 	mem      *ring.Region
 	shown    *atomic.Uint32 // the state, for the host half to read
+	ud       *udSide        // nil of a raw one
 }
 
 // cq is a completion queue as the device sees it.
@@ -97,8 +98,16 @@ func (n *NIC) NewQP(s engine.QPSpec) (m engine.QPMem, err error) {
 			return fmt.Errorf("softnic: all %d queue pairs are in use: %w", maxQP, syscall.ENOMEM)
 		}
 		q := &qp{qpn: qpn, pd: s.PD, uidx: s.UserIndex, kind: s.Type, scq: scq, rcq: rcq, shown: new(atomic.Uint32)}
+		if s.Type == engine.UD {
+			if err := n.newUD(q, &s); err != nil {
+				return err
+			}
+		}
 		if m, err = q.makeRings(&s, n.cfg.MinInline); err != nil {
 			return err
+		}
+		if q.ud != nil {
+			n.uds++
 		}
 		n.lastQP = qpn
 		n.qps[slot] = q
@@ -156,6 +165,9 @@ func (n *NIC) DestroyQP(qpn uint32) error {
 		n.qps[qpn%maxQP] = nil
 		n.active = slices.DeleteFunc(n.active, func(o *qp) bool { return o == q })
 		n.turn = 0
+		if q.ud != nil {
+			n.uds--
+		}
 		q.scq.users--
 		q.rcq.users--
 		return errors.Join(left, q.mem.Close())

@@ -30,10 +30,10 @@ func (n *NIC) receive(budget int) int {
 			break
 		}
 		var took int
-		if q := n.only; q != nil && q.receives() {
-			took = n.deliverOnly(q, r.frames[:got])
+		if n.uds == 0 {
+			took = n.deliverRaw(r.frames[:got])
 		} else {
-			took = n.deliverSteered(r.frames[:got])
+			took = n.deliverMixed(r.frames[:got])
 		}
 		n.wire.Release(took)
 		total += took
@@ -46,6 +46,14 @@ func (n *NIC) receive(budget int) int {
 		}
 	}
 	return total
+}
+
+// deliverRaw is the way of frames to raw queue pairs. It returns how many frames are done with.
+func (n *NIC) deliverRaw(frames []wire.Frame) int {
+	if q := n.only; q != nil && q.receives() {
+		return n.deliverOnly(q, frames)
+	}
+	return n.deliverSteered(frames)
 }
 
 // deliverOnly is the way of a burst when one all rule is the only rule: nothing looks at the frames. It
@@ -187,20 +195,30 @@ func (n *NIC) deliver(q *qp, f *wire.Frame) bool {
 	return true
 }
 
-// scatter spreads the frame over several segments. It returns false when it dealt with the frame otherwise:
-// too long for the WQE, which is kept (J-21), or a segment that may not be written.
+// scatter spreads the frame over several segments. It returns false when it dealt with the frame otherwise.
 func (n *NIC) scatter(q *qp, f *wire.Frame, count int) bool {
+	used := n.segments(q, f, count, uint64(len(f.Data)))
+	rest := f.Data
+	for _, p := range n.rx.pieces[:used] {
+		copyFrame(p, rest[:len(p)])
+		rest = rest[len(p):]
+	}
+	return used != 0
+}
+
+// segments fills the workspace's pieces with the memory of the first left bytes of the WQE's segments. It returns 0
+// when it dealt with the frame otherwise: too long for the WQE, which is kept (J-21), or a segment that may not be
+// written.
+func (n *NIC) segments(q *qp, f *wire.Frame, count int, left uint64) (used int) {
 	r := &n.rx
-	left := uint64(len(f.Data))
 	room := uint64(0)
 	for i := range r.segs[:count] {
 		room += uint64(r.segs[i].Len)
 	}
 	if room < left {
 		n.drop(engine.DropOversize, len(f.Data))
-		return false
+		return 0
 	}
-	used := 0
 	for i := 0; left > 0; i++ {
 		g := &r.segs[i]
 		part := min(uint64(g.Len), left)
@@ -210,18 +228,13 @@ func (n *NIC) scatter(q *qp, f *wire.Frame, count int) bool {
 		p := n.mtt.lookup(g.LKey, g.Addr, uint32(part), q.pd, engine.LocalWrite)
 		if p == nil {
 			n.receiveError(q, f)
-			return false
+			return 0
 		}
 		r.pieces[used] = p
 		used++
 		left -= part
 	}
-	rest := f.Data
-	for _, p := range r.pieces[:used] {
-		copyFrame(p, rest[:len(p)])
-		rest = rest[len(p):]
-	}
-	return true
+	return used
 }
 
 // receiveError completes the WQE whose memory may not be written and moves the QP to ERR (D-09). The frame

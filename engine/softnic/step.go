@@ -81,6 +81,9 @@ func (n *NIC) serveQueues(budget int) int {
 func (n *NIC) serve(q *qp, limit int) int {
 	switch q.state {
 	case engine.StateRTS:
+		if q.ud != nil {
+			return n.sendUD(q, limit)
+		}
 		return n.send(q, limit)
 	case engine.StateSQE:
 		return n.flushSends(q, limit)

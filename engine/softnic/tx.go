@@ -243,11 +243,7 @@ func tagged(pieces [][]byte) bool {
 // executable refuses what this NIC does not do. Caps say so, and the engine refuses it at post; a WQE written
 // past the engine ends here.
 func (n *NIC) executable(q *qp, w *ring.SendWQE) ring.Syndrome {
-	switch {
-	case q.kind != engine.RawPacket:
-		n.counters.TxNotBuilt++ // UD needs the RoCE layer
-		return ring.SynLocalQPOp
-	case w.Opcode == ring.OpTSO || w.CsumFlags != 0:
+	if w.Opcode == ring.OpTSO || w.CsumFlags != 0 {
 		n.counters.TxNotBuilt++
 		return ring.SynLocalQPOp
 	}
