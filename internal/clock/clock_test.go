@@ -109,3 +109,13 @@ func BenchmarkNow(b *testing.B) {
 		})
 	}
 }
+
+func TestTicksGoForward(t *testing.T) {
+	for last, i := Ticks(), 0; i < 1000; i++ {
+		next := Ticks()
+		if next < last {
+			t.Fatalf("%d after %d", next, last)
+		}
+		last = next
+	}
+}

@@ -153,3 +153,7 @@ func scale(ticks, slope uint64) int64 {
 	hi, lo := bits.Mul64(ticks, slope)
 	return int64(hi<<(64-slopeShift) | lo>>slopeShift)
 }
+
+// Ticks reads the processor's time stamp counter, after all earlier loads are done; where there is none that this
+// package reads, it is the monotonic clock in nanoseconds. It is for measuring gaps: Clock is for time.
+func Ticks() uint64 { return readTSC() }
