@@ -7,7 +7,7 @@ FUZZTIME ?= 10s
 BENCH ?= .
 COUNT ?= 10
 
-.PHONY: all demo test check bench fuzz sim leaks soak vm build
+.PHONY: all demo test check bench peers fuzz sim leaks soak vm build
 
 all: build
 
@@ -38,6 +38,12 @@ bench:
 # The same against other people's modules, which are downloaded: make bench-peers BENCH=Checksum
 bench-peers:
 	$(GO) -C bench/peers-go test -run '^$$' -bench '$(BENCH)' -count $(COUNT) ./...
+
+# Other programs and ours in turns, as root on a quiet machine: make -s peers PEERS='-o markdown' > figures.md
+PEERS ?=
+peers:
+	$(GO) build -o bin/ ./bench/peers
+	bin/peers $(PEERS)
 
 fuzz:
 	scripts/fuzz.sh $(FUZZTIME)

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// receiveOffload turns on GRO at the far end, and with it the NAPI that live frames need. Frames like ours, all alike
+// and not TCP, are not merged.
+func (b *bench) receiveOffload() error {
+	out, err := exec.Command(b.paths[ethtool], "-K", farEnd, "gro", "on").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("ethtool -K %s gro on: %w: %s", farEnd, err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+func runPktgenReceive(ctx context.Context, b *bench) (sample, error) {
+	return b.underFire(ctx, func(ctx context.Context, far int) (s sample, err error) {
+		p, err := b.startOn(ctx, b.cpu, b.paths[pktgen], "rx", "packet:"+farEnd, "--no-tag",
+			"--duration", b.window.String(), "--interval", "0", "--output", "json")
+		if err != nil {
+			return s, err
+		}
+		s.command = p.command
+		r, err := p.report()
+		s.packets, s.elapsed = r.Received, time.Duration(r.ElapsedNS)
+		return s, err
+	})
+}
+
+func runTestpmdReceive(ctx context.Context, b *bench) (sample, error) {
+	return b.underFire(ctx, func(ctx context.Context, far int) (s sample, err error) {
+		r, err := b.startPMD(ctx, pmd{
+			mainCPU: b.otherCPU, cpu: b.cpu, prefix: "peersreceive", mode: "rxonly",
+			vdevs: []string{"net_af_packet0,iface=" + farEnd},
+		})
+		if err != nil {
+			return s, err
+		}
+		defer r.quit()
+		s, err = b.measure(ctx, func() (uint64, error) {
+			n, _, err := r.count(ctx)
+			return n, err
+		})
+		s.command = r.command
+		return s, err
+	})
+}
+
+// Geometry of the ring: 32 blocks of 256 KiB, handed over when full or 1 ms old, the shortest the kernel knows.
+const (
+	v3Block  = 256 << 10
+	v3Blocks = 32
+	v3Frame  = 2048
+)
+
+// runRingV3 receives with the ring that most capture programs use, TPACKET_V3, and reads each frame's length and
+// first bytes: as little as a receiver can do.
+func runRingV3(ctx context.Context, b *bench) (sample, error) {
+	return b.underFire(ctx, func(ctx context.Context, far int) (s sample, err error) {
+		s.command = fmt.Sprintf("in process, cpu %d: TPACKET_V3, %d blocks of %d KiB, spinning", b.cpu, v3Blocks, v3Block>>10)
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return s, err
+		}
+		defer unix.Close(fd)
+		if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_VERSION, unix.TPACKET_V3); err != nil {
+			return s, err
+		}
+		req := unix.TpacketReq3{
+			Block_size: v3Block, Block_nr: v3Blocks, Frame_size: v3Frame, Frame_nr: v3Block / v3Frame * v3Blocks,
+			Retire_blk_tov: 1,
+		}
+		if err := unix.SetsockoptTpacketReq3(fd, unix.SOL_PACKET, unix.PACKET_RX_RING, &req); err != nil {
+			return s, err
+		}
+		mem, err := unix.Mmap(fd, 0, v3Block*v3Blocks, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		if err != nil {
+			return s, err
+		}
+		defer unix.Munmap(mem)
+		const allProtocols = unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8
+		if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: allProtocols, Ifindex: far}); err != nil {
+			return s, err
+		}
+		at := 0
+		err = pinned(b.cpu, func() error {
+			return s.repeat(ctx, b.window, func() (n int, err error) {
+				for range between {
+					got := v3Take(mem[at*v3Block : (at+1)*v3Block])
+					if got > 0 {
+						at = (at + 1) % v3Blocks
+					}
+					n += got
+				}
+				return n, nil
+			})
+		})
+		return s, err
+	})
+}

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"context"
+	"time"
+)
+
+// sample is what a contender did once.
+type sample struct {
+	packets uint64 // or records
+	elapsed time.Duration
+	command string // what was run, to be repeated by hand
+}
+
+// contender does a row's work in its own way.
+type contender struct {
+	name  string
+	needs []program
+	root  bool // it needs an interface of its own
+	run   func(ctx context.Context, b *bench) (sample, error)
+}
+
+// of is the figure of a sample.
+func (u unit) of(s sample) float64 {
+	if u == mpps {
+		return float64(s.packets) / float64(s.elapsed.Nanoseconds()) * 1e3
+	}
+	return float64(s.elapsed.Nanoseconds()) / float64(s.packets)
+}
+
+// row is one comparison.
+type row struct {
+	key, title string
+	unit       unit
+	contenders []contender
+	bars       []bar
+}
+
+// Names of contenders that bars speak of.
+const (
+	loopBoth    = "bluering loop:"
+	loopSparse  = "bluering loop:, send CQE per 64"
+	loopApart   = "bluering loop:, one goroutine an end"
+	nullIO      = "testpmd net_null io, copy=1"
+	memif       = "testpmd net_memif txonly to rxonly"
+	plainStream = "bluering re-arm stream, no tag"
+	pktgenTag   = "pktgen tx loop:, tag and a field"
+	pktgenAll   = "pktgen tx loop:, 10,000 flows, latency all"
+	pktgenTX    = "pktgen tx packet:"
+	trafgenTX   = "trafgen"
+	tcpreplayTX = "tcpreplay -K"
+	packetTX    = "testpmd net_af_packet txonly"
+	pktgenRX    = "pktgen rx packet:"
+	packetRX    = "testpmd net_af_packet rxonly"
+	ringV3RX    = "a bare TPACKET_V3 ring"
+	recorder    = "bluering engine/latency"
+	hdrRecorder = "hdrhistogram-go"
+	spinGo      = "bluering: pinned goroutine"
+	spinC       = "C loop"
+)
+
+// rows is the table of all comparisons.
+func rows() []row {
+	return []row{
+		{
+			key: "loop1", title: "One core: 60-byte frames from WR to both completions, against forwarding with a copy at each end",
+			unit: mpps,
+			contenders: []contender{
+				{name: loopBoth, run: loopOnOneCore(1)},
+				{name: loopSparse, run: loopOnOneCore(burst)},
+				{name: nullIO, needs: []program{testpmd}, run: runNullIO},
+			},
+			bars: []bar{
+				{ours: loopBoth, peer: nullIO, atLeast: 1},
+				{ours: loopBoth, peer: nullIO, atLeast: 1.7, aim: true},
+				{ours: loopSparse, peer: nullIO, atLeast: 2, aim: true},
+			},
+		},
+		{
+			key: "loop2", title: "Two cores: 60-byte frames from one to the other, both completions",
+			unit: mpps,
+			contenders: []contender{
+				{name: loopApart, run: loopOnTwoCores},
+				{name: memif, needs: []program{testpmd}, run: runMemif},
+			},
+			bars: []bar{
+				{ours: loopApart, peer: memif, atLeast: 1},
+				{ours: loopApart, peer: memif, atLeast: 1.8, aim: true},
+			},
+		},
+		transmitRow("tx-drop", "an XDP program that drops", true),
+		transmitRow("tx-stack", "the kernel's stack, which drops what is for another host", false),
+		receiveRow(),
+		{
+			key: "pktgen", title: "What pktgen's own work costs on loop:, one core, 60-byte frames, sent and received",
+			unit: mpps,
+			contenders: []contender{
+				{name: plainStream, run: runPlainStream},
+				{name: pktgenTag, needs: []program{pktgen}, run: runPktgenLoop("--latency", "off", "--sport", "1024-65535")},
+				{name: pktgenAll, needs: []program{pktgen}, run: runPktgenLoop("--latency", "all", "--flows", "10k")},
+			},
+			bars: []bar{
+				{ours: pktgenTag, peer: plainStream, atLeast: 0.6},
+				{ours: pktgenAll, peer: pktgenTag, atLeast: 0.7},
+			},
+		},
+		{
+			key: "record", title: "Recording a latency", unit: nanos,
+			contenders: []contender{{name: recorder, run: recordOurs}, {name: hdrRecorder, run: recordHDR}},
+			bars:       []bar{{ours: recorder, atMost: 4}},
+		},
+		{
+			key: "gap", title: "Gaps of a loop that reads the time stamp counter on a core of its own",
+			unit: gapNS,
+			contenders: []contender{
+				{name: spinGo, run: runSpinGo},
+				{name: spinC, needs: []program{spin}, run: runSpinC},
+			},
+			bars: []bar{{ours: spinGo, peer: spinC, within: true}},
+		},
+	}
+}
+
+// transmitRow compares senders over a veth whose other end drops all. The receiving interface's own counter counts.
+func transmitRow(key, receiver string, xdp bool) row {
+	return row{
+		key: key, title: "Sending 60-byte frames over a veth to " + receiver, unit: mpps,
+		contenders: []contender{
+			{name: pktgenTX, root: true, needs: []program{pktgen}, run: overVeth(xdp, pktgenSender)},
+			{name: trafgenTX, root: true, needs: []program{trafgen}, run: overVeth(xdp, trafgenSender)},
+			{name: tcpreplayTX, root: true, needs: []program{tcpreplay}, run: overVeth(xdp, tcpreplaySender)},
+			{name: packetTX, root: true, needs: []program{testpmd}, run: overVeth(xdp, testpmdSender)},
+		},
+		bars: []bar{
+			{ours: pktgenTX, peer: packetTX, atLeast: 0.95},
+			{ours: pktgenTX, peer: trafgenTX, atLeast: 1.1},
+			{ours: pktgenTX, peer: tcpreplayTX, atLeast: 1.1, aim: true},
+		},
+	}
+}
+
+// receiveRow compares receivers under a source that is faster than all of them. Each counts for itself.
+func receiveRow() row {
+	return row{
+		key: "rx", title: "Receiving 60-byte frames from a veth, under a source of XDP live frames",
+		unit: mpps,
+		contenders: []contender{
+			{name: pktgenRX, root: true, needs: []program{pktgen, ethtool}, run: runPktgenReceive},
+			{name: packetRX, root: true, needs: []program{testpmd, ethtool}, run: runTestpmdReceive},
+			{name: ringV3RX, root: true, needs: []program{ethtool}, run: runRingV3},
+		},
+		bars: []bar{
+			{ours: pktgenRX, peer: packetRX, atLeast: 1, aim: true},
+			{ours: pktgenRX, peer: ringV3RX, atLeast: 1, aim: true},
+		},
+	}
+}
