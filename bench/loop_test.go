@@ -1,27 +1,31 @@
 package bench
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/bluering/bluering/engine"
 	"github.com/bluering/bluering/engine/device"
 )
 
-// BenchmarkLoop takes frames from the send request to both completions over loop:, in one goroutine and bursts of 64.
-// It has no baseline: the figure is what the host's and the device's halves of both ends cost together.
+// BenchmarkLoop takes frames from the send request to both completions over loop:, in one goroutine and bursts of 64,
+// with a send completion for each packet or for one in 64. Requests are posted, or those of an image re-armed. It has
+// no baseline: the figure is what the host's and the device's halves of both ends cost together.
 func BenchmarkLoop(b *testing.B) {
-	for _, size := range []struct {
-		name  string
-		bytes int
-	}{{"size=60/burst=64", 60}, {"size=1514/burst=64", 1514}} {
-		b.Run(size.name, func(b *testing.B) {
-			l := newLoopPair(b, size.bytes)
-			contest{packets: depth, ours: func() {
-				for range depth / burst {
-					l.round(b)
-				}
-			}}.run(b)
-		})
+	for _, bytes := range []int{60, 1514} {
+		for _, every := range []int{1, 64} {
+			for _, rearm := range []bool{false, true} {
+				name := fmt.Sprintf("size=%d/burst=64/signal=%d/rearm=%t", bytes, every, rearm)
+				b.Run(name, func(b *testing.B) {
+					l := newLoopPair(b, bytes, every, rearm)
+					contest{packets: depth, ours: func() {
+						for range depth / burst {
+							l.round(b)
+						}
+					}}.run(b)
+				})
+			}
+		}
 	}
 }
 
@@ -32,12 +36,14 @@ type loopPair struct {
 	wrs        []engine.SendWR
 	recvs      []engine.RecvWR
 	wc         [burst]engine.Completion
+	image      *engine.Image // nil: requests are posted
 	bytes      uint32
+	every      int // packets to a send completion
 }
 
-func newLoopPair(b *testing.B, bytes int) *loopPair {
+func newLoopPair(b *testing.B, bytes, every int, rearm bool) *loopPair {
 	b.Helper()
-	l := &loopPair{bytes: uint32(bytes), wrs: make([]engine.SendWR, burst), recvs: make([]engine.RecvWR, burst)}
+	l := &loopPair{bytes: uint32(bytes), every: every, wrs: make([]engine.SendWR, burst), recvs: make([]engine.RecvWR, burst)}
 	open := func() *engine.Device {
 		d, err := device.Open("loop:bench", device.Options{})
 		if err != nil {
@@ -51,7 +57,7 @@ func newLoopPair(b *testing.B, bytes int) *loopPair {
 		return d
 	}
 	from, to := open(), open()
-	l.tx, l.txCQ = newQP(b, from)
+	l.tx, l.txCQ = newQP(b, from, rearm && every == 1)
 	l.rx, l.rxCQ = newReceiver(b, to)
 	fromPool, err := from.DefaultPD().AllocPool(burst, 2048)
 	if err != nil {
@@ -70,7 +76,14 @@ func newLoopPair(b *testing.B, bytes int) *loopPair {
 		frame, _ = toPool.Get()
 		l.recvs[i] = engine.RecvWR{ID: uint64(i), SGEs: []engine.SGE{toPool.SGE(frame, 2048)}}
 	}
-	l.wrs[burst-1].Flags = engine.Signaled
+	for i := every - 1; i < burst; i += every {
+		l.wrs[i].Flags = engine.Signaled
+	}
+	if rearm {
+		if l.image, err = l.tx.NewImage(engine.ImageConfig{Frame: fromPool.Bytes(0)[:bytes], SignalEvery: every}); err != nil {
+			b.Fatal(err)
+		}
+	}
 	return l
 }
 
@@ -98,10 +111,8 @@ func (l *loopPair) round(b *testing.B) {
 	if _, err := l.rx.PostRecv(l.recvs); err != nil {
 		b.Fatal(err)
 	}
-	if _, err := l.tx.Post(l.wrs); err != nil {
-		b.Fatal(err)
-	}
-	for received, sent := 0, 0; received < burst || sent < 1; {
+	l.post(b)
+	for received, sent := 0, 0; received < burst || sent < burst/l.every; {
 		n, err := l.txCQ.Poll(l.wc[:])
 		if err != nil {
 			b.Fatal(err)
@@ -116,5 +127,22 @@ func (l *loopPair) round(b *testing.B) {
 			}
 		}
 		received += n
+	}
+}
+
+// post sends one burst, which the ring has room for.
+func (l *loopPair) post(b *testing.B) {
+	if l.image == nil {
+		if _, err := l.tx.Post(l.wrs); err != nil {
+			b.Fatal(err)
+		}
+		return
+	}
+	for n := 0; n < burst; {
+		_, got := l.image.Rearm(burst - n)
+		n += got
+	}
+	if err := l.image.Publish(); err != nil {
+		b.Fatal(err)
 	}
 }

@@ -12,14 +12,14 @@ const (
 	depth = 4096 // requests in a send ring, and in a chunk
 )
 
-// newQP makes a raw queue pair in RTS whose ring holds depth requests.
-func newQP(b *testing.B, d *engine.Device) (*engine.QP, *engine.CQ) {
+// newQP makes a raw queue pair in RTS whose ring holds depth requests; sigAll gives each a completion.
+func newQP(b *testing.B, d *engine.Device, sigAll bool) (*engine.QP, *engine.CQ) {
 	b.Helper()
 	cq, err := d.NewCQ(2 * depth)
 	if err != nil {
 		b.Fatal(err)
 	}
-	qp, err := d.DefaultPD().NewQP(engine.QPConfig{Type: engine.RawPacket, SendCQ: cq, RecvCQ: cq, MaxSendWR: depth})
+	qp, err := d.DefaultPD().NewQP(engine.QPConfig{Type: engine.RawPacket, SendCQ: cq, RecvCQ: cq, MaxSendWR: depth, SigAll: sigAll})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func storeTemplates(blocks []ring.Block, template *ring.Block) {
 func BenchmarkPost(b *testing.B) {
 	b.Run("size=60/burst=64", func(b *testing.B) {
 		d, n := openNull(b)
-		qp, cq := newQP(b, d)
+		qp, cq := newQP(b, d, false)
 		pool, err := d.DefaultPD().AllocPool(burst, 2048)
 		if err != nil {
 			b.Fatal(err)

@@ -27,7 +27,7 @@ func storeIndexes(blocks []ring.Block, first uint32) {
 func BenchmarkRearm(b *testing.B) {
 	b.Run("size=60/burst=64", func(b *testing.B) {
 		d, n := openNull(b)
-		qp, cq := newQP(b, d)
+		qp, cq := newQP(b, d, false)
 		img, err := qp.NewImage(engine.ImageConfig{Frame: make([]byte, 60)})
 		if err != nil {
 			b.Fatal(err)

@@ -124,24 +124,95 @@ func (c *CQ) drain(wc []Completion) (n int) {
 	}
 	qps := *c.dev.qps.Load()
 	strays := uint64(0)
-	for {
-		if i := e.UserIndex(); uint(i) < uint(len(qps)) && qps[i] != nil && qps[i].complete(e, &wc[n]) {
+	for ok && n < len(wc) {
+		var q *QP
+		if i := e.UserIndex(); uint(i) < uint(len(qps)) {
+			q = qps[i]
+		}
+		if q != nil {
+			if did := q.completeRow(c.ring, e.Op(), wc[n:]); did != 0 {
+				n += did
+				e, ok = c.ring.Peek()
+				continue
+			}
+		}
+		if q != nil && q.complete(e, &wc[n]) {
 			n++
 		} else {
 			strays++
 		}
 		c.ring.Consume()
-		if n == len(wc) {
-			break
-		}
-		if e, ok = c.ring.Peek(); !ok {
-			break
-		}
+		e, ok = c.ring.Peek()
 	}
 	c.ring.Update()
 	if strays != 0 {
 		c.dev.strays.Add(strays)
 	}
+	return n
+}
+
+// completeRow is complete for CQEs of the commonest kinds that stand in a row:
+// raw packets received, and sends that have a CQE each. It consumes them and
+// gives how many they were. All else it leaves to complete.
+func (q *QP) completeRow(r *ring.CQ, op ring.CQEOpcode, wc []Completion) (n int) {
+	switch {
+	case q.typ != RawPacket:
+	case op == ring.CQERecv:
+		n = q.completeRecvs(r, wc)
+	case op == ring.CQEReq:
+		n = q.completeSends(r, wc)
+	}
+	r.ConsumeRun(n)
+	return n
+}
+
+func (q *QP) completeRecvs(r *ring.CQ, wc []Completion) (n int) {
+	ids := q.rq.Row(len(wc))
+	want := ring.MatchWord(ring.CQERecv, 0, q.qpn)
+	csum, qpn := q.dev.caps.Has(OffloadRxCsum), q.qpn
+	wc = wc[:len(ids)]
+	for i := range wc {
+		e, _, ok := r.Match(uint32(i), want)
+		if !ok || e.UserIndex() != q.index {
+			break
+		}
+		w := &wc[i]
+		w.WRID = ids[i]
+		w.TimeNS = int64(e.Time())
+		w.QPN, w.ByteLen, w.Imm, w.SrcQP, w.Retired = qpn, e.ByteLen(), 0, 0, 1
+		w.Status, w.Opcode, w.Flags, w.Vendor, w.Recv, w.Syndrome, w.VLAN = StatusSuccess, WCRecv, 0, 0, true, 0, 0
+		if csum && e.CsumOK() { // H-07
+			w.Flags = WCCsumOK
+		}
+		if e.HdrType()&ring.VLANStripped != 0 {
+			w.VLAN = e.VLAN()
+		}
+		n++
+	}
+	q.rq.TakeRow(n)
+	return n
+}
+
+func (q *QP) completeSends(r *ring.CQ, wc []Completion) (n int) {
+	pi, id, row := q.sq.Row()
+	want := ring.MatchWord(ring.CQEReq, ring.OpSend, q.qpn)
+	wc = wc[:min(len(wc), row)]
+	qpn := q.qpn
+	for i := range wc {
+		e, counter, ok := r.Match(uint32(i), want)
+		if !ok || counter != uint16(pi)+uint16(i) || e.UserIndex() != q.index {
+			break
+		}
+		w := &wc[i]
+		if w.WRID = id + uint64(i); q.image == nil {
+			w.WRID = q.ids[uint32(counter)&q.idMask]
+		}
+		w.TimeNS = int64(e.Time())
+		w.QPN, w.ByteLen, w.Imm, w.SrcQP, w.Retired = qpn, 0, 0, 0, 1
+		w.Status, w.Opcode, w.Flags, w.Vendor, w.Recv, w.Syndrome, w.VLAN = StatusSuccess, WCSend, 0, 0, false, 0, 0
+		n++
+	}
+	q.sq.RetireRow(n)
 	return n
 }
 

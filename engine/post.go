@@ -254,9 +254,13 @@ func (q *QP) PostRecv(wrs []RecvWR) (n int, err error) {
 	}
 	cause := q.mayPostRecv()
 	ref := noRef
-	for ; cause == CauseNone && n < len(wrs); n++ {
-		if cause = q.queueRecv(wrs[n].SGEs, wrs[n].ID, &ref); cause != CauseNone {
-			break
+	for cause == CauseNone && n < len(wrs) {
+		if did := q.recvRun(wrs[n:]); did != 0 {
+			n += did
+			continue
+		}
+		if cause = q.queueRecv(wrs[n].SGEs, wrs[n].ID, &ref); cause == CauseNone {
+			n++
 		}
 	}
 	if n != 0 {
@@ -267,6 +271,59 @@ func (q *QP) PostRecv(wrs []RecvWR) (n int, err error) {
 	}
 	q.rcq.owner.leave()
 	return n, err
+}
+
+// recvRun writes requests of one piece from the first on, as far as they go and
+// the ring is contiguous. All else it leaves to queueRecv.
+func (q *QP) recvRun(wrs []RecvWR) (n int) {
+	mem, ids := q.rq.Run(len(wrs))
+	stride := q.rq.Stride()
+	ref := noRef
+	wrs = wrs[:len(ids)]
+	for n < len(wrs) {
+		wr := &wrs[n]
+		if len(wr.SGEs) != 1 {
+			break
+		}
+		s := &wr.SGEs[0]
+		if s.Len-1 >= 1<<31-1 {
+			break
+		}
+		if s.MR.ref != ref {
+			if q.dev.mrs.find(s.MR.ref) == nil {
+				break
+			}
+			ref = s.MR.ref
+		}
+		b := mem[n*stride:][:stride]
+		ring.PutSeg((*[ring.DSBytes]byte)(b), s.MR.addr+uint64(s.Off), s.Len, s.MR.lkey)
+		if len(b) > ring.DSBytes {
+			ring.PutSeg((*[ring.DSBytes]byte)(b[ring.DSBytes:]), 0, 0, ring.TermLKey)
+		}
+		ids[n] = wr.ID
+		n++
+	}
+	q.rq.Commit(n)
+	return n
+}
+
+// Repost posts up to n receive requests again, the oldest that completed and
+// were not posted since, with their pieces and numbers, and returns how many:
+// the ring has them from its last lap, so that nothing is written or checked.
+// 0: the ring is full, or in its first lap; PostRecv goes on everywhere. A piece
+// whose region was deregistered meanwhile fails when the device comes to it.
+func (q *QP) Repost(n int) int {
+	if q == nil || q.rq == nil || !q.rcq.owner.enter() {
+		return 0
+	}
+	if q.mayPostRecv() != CauseNone {
+		n = 0
+	}
+	if n = q.rq.Repost(n); n != 0 {
+		q.publishRecv()
+	}
+	q.rcq.owner.leave()
+	return n
 }
 
 // PostRecv1 posts one receive request of one piece.

@@ -74,6 +74,26 @@ func (q *CQ) Peek() (*CQE, bool) {
 	return c, true
 }
 
+// Match gives entry number i behind the consumer counter. ok: it is ours and its
+// last word is want, which MatchWord makes, but for the counter of the WQE. It
+// reads the last word and nothing else; partner: DevCQ.Publish.
+func (q *CQ) Match(i uint32, want uint64) (c *CQE, counter uint16, ok bool) {
+	at := q.ci + i
+	c = &q.cqes[at&q.mask]
+	last := lastWord(c)
+	barrier.FromDevice() // the last word before the rest
+	return c, uint16(last >> 16), last&^(0xffff<<16) == want|uint64(at>>q.lap&1)
+}
+
+// MatchWord is what Match compares with: a completion of that kind, operation
+// (0 of receives) and queue pair, not solicited, in the profile's format.
+func MatchWord(kind CQEOpcode, op Opcode, qpn uint32) uint64 {
+	return uint64(op)<<56 | uint64(qpn&0xffffff)<<32 | uint64(kind)<<4
+}
+
+// ConsumeRun steps over n entries that Match found.
+func (q *CQ) ConsumeRun(n int) { q.ci += uint32(n) }
+
 // Consume steps over the entry that Peek gave.
 func (q *CQ) Consume() { q.ci++ }
 

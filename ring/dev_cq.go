@@ -1,6 +1,7 @@
 package ring
 
 import (
+	"encoding/binary"
 	"math/bits"
 )
 
@@ -21,7 +22,7 @@ type DevCQ struct {
 	pi   uint32 // next entry
 	pub  uint32 // first entry not published
 	ci   uint32 // what the record said last
-	held CQE    // the first entry of the burst, while it is pending
+	held [1]CQE // the first entry of the burst, while it is pending
 }
 
 // NewDevCQ makes the device half over a ring that NewCQ has initialised.
@@ -67,7 +68,7 @@ func (d *DevCQ) Next() (*CQE, bool) {
 // entry gives the memory in which the completion of that counter is built.
 func (d *DevCQ) entry(pi uint32) *CQE {
 	if pi == d.pub {
-		return &d.held
+		return &d.held[0]
 	}
 	return &d.cqes[pi&d.mask]
 }
@@ -79,35 +80,69 @@ func (d *DevCQ) Seal(opOwn uint8) {
 	d.pi++
 }
 
-// Done is a completion of a burst that differs from its neighbours in this only.
-type Done struct {
-	Time    uint64
-	Bytes   uint32 // 0 of a send
-	Counter uint16
+// PutSends writes and seals the completions of n send WQEs of one queue pair
+// whose counters go up by one: the bytes that Next, PutReq and Seal would write.
+// The caller has asked Room.
+func (d *DevCQ) PutSends(uidx, qpn uint32, op Opcode, first uint16, n int, time uint64) {
+	r := doneRun{
+		user: swap64(uint64(uidx&0xffffff) << 32), time: swap64(time),
+		last: uint64(op)<<56 | uint64(qpn&0xffffff)<<32 | uint64(CQEReq)<<4,
+	}
+	counter := first
+	for n > 0 {
+		pi := d.pi
+		part := d.part(n)
+		for i := range part {
+			part[i].putDone(&r, 0, counter, pi>>d.lap&1)
+			counter++
+			pi++
+		}
+		d.pi = pi
+		n -= len(part)
+	}
 }
 
-// PutDone writes and seals one completion for each of done, of one queue pair
-// and one kind, which is CQEReq with op or CQERecv with 0: the bytes that Next,
-// PutReq or PutRecv, and Seal would write. The caller has asked Room.
-func (d *DevCQ) PutDone(uidx, qpn uint32, kind CQEOpcode, op Opcode, done []Done) {
-	cqes, lap, pi := d.cqes, d.lap, d.pi
-	user := uint64(uidx&0xffffff) << 32
-	last := uint64(op)<<56 | uint64(qpn&0xffffff)<<32 | uint64(kind)<<4
-	if len(cqes) == 0 {
-		return
+// PutRecvs is PutSends for receives, PutRecv in its place, of frames of these
+// lengths.
+func (d *DevCQ) PutRecvs(uidx, qpn uint32, first uint16, lens []int32, time uint64) {
+	r := doneRun{
+		user: swap64(uint64(uidx&0xffffff) << 32), time: swap64(time),
+		last: uint64(qpn&0xffffff)<<32 | uint64(CQERecv)<<4,
 	}
-	c := d.entry(pi)
-	for i := range done {
-		w := &done[i]
-		c.zero32()
-		put64(c[32:40], user)
-		put64(c[40:48], uint64(w.Bytes))
-		put64(c[48:56], w.Time)
-		put64(c[56:64], last|uint64(w.Counter)<<16|uint64(pi>>lap&1))
-		pi++
-		c = &cqes[int(pi)&(len(cqes)-1)]
+	counter := first
+	for len(lens) > 0 {
+		pi := d.pi
+		part := d.part(len(lens))
+		some := lens[:len(part)]
+		for i := range part {
+			part[i].putDone(&r, uint32(some[i]), counter, pi>>d.lap&1)
+			counter++
+			pi++
+		}
+		d.pi = pi
+		lens = lens[len(part):]
 	}
-	d.pi = pi
+}
+
+// doneRun is what the completions of a run have in common. user and time are in
+// the ring's order of bytes.
+type doneRun struct{ user, time, last uint64 }
+
+func (c *CQE) putDone(r *doneRun, bytes uint32, counter uint16, owner uint32) {
+	c.zero32()
+	binary.NativeEndian.PutUint64(c[32:40], r.user)
+	put64(c[40:48], uint64(bytes))
+	binary.NativeEndian.PutUint64(c[48:56], r.time)
+	put64(c[56:64], r.last|uint64(counter)<<16|uint64(owner))
+}
+
+// part gives the memory of up to n entries from pi on that stand in one piece.
+func (d *DevCQ) part(n int) []CQE {
+	if d.pi == d.pub {
+		return d.held[:1]
+	}
+	slot := int(d.pi & d.mask)
+	return d.cqes[slot:min(slot+n, len(d.cqes))]
 }
 
 // Publish releases the pending burst with one atomic store and gives its
@@ -118,8 +153,8 @@ func (d *DevCQ) Publish() int {
 		return 0
 	}
 	c := &d.cqes[d.pub&d.mask]
-	*(*[cqeLast]byte)(c[:]) = *(*[cqeLast]byte)(d.held[:])
-	publishLast(c, get64(d.held[cqeLast:]))
+	*(*[cqeLast]byte)(c[:]) = *(*[cqeLast]byte)(d.held[0][:])
+	publishLast(c, get64(d.held[0][cqeLast:]))
 	d.pub = d.pi
 	return int(n)
 }

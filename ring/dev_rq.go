@@ -69,19 +69,35 @@ func (d *DevRQ) Run(segs []Seg) (n int) {
 	if int(d.pi-d.ci) < len(segs) {
 		d.Available()
 	}
-	mem, stride, mask, ci := d.mem, d.stride, d.mask, d.ci
-	segs = segs[:min(len(segs), int(d.pi-ci))]
+	slot := int(d.ci & d.mask)
+	segs = segs[:min(len(segs), int(d.pi-d.ci))]
+	edge := min(len(segs), int(d.mask)+1-slot)
+	if n = onePieces(d.mem[slot*d.stride:], d.stride, segs[:edge]); n == edge {
+		n += onePieces(d.mem, d.stride, segs[edge:])
+	}
+	return n
+}
+
+// onePieces reads entries as long as each has exactly one piece.
+func onePieces(mem []byte, stride int, segs []Seg) int {
+	if stride == DSBytes {
+		mem = mem[:len(segs)*DSBytes]
+		for i := range segs {
+			b := (*[DSBytes]byte)(mem[i*DSBytes:])
+			v := get64(b[0:8])
+			s := &segs[i]
+			s.Addr, s.Len, s.LKey = get64(b[8:16]), uint32(v>>32), uint32(v)
+			if v>>32 == 0 {
+				return i
+			}
+		}
+		return len(segs)
+	}
 	for i := range segs {
-		off := int((ci+uint32(i))&mask) * stride
-		b := mem[off : off+stride]
-		s := getSeg(b)
-		if s.Len == 0 {
+		b := mem[i*stride:][:2*DSBytes]
+		if segs[i] = getSeg(b); segs[i].Len == 0 || get64(b[DSBytes:]) != TermLKey {
 			return i
 		}
-		if len(b) >= 2*DSBytes && get64(b[DSBytes:]) != TermLKey {
-			return i
-		}
-		segs[i] = s
 	}
 	return len(segs)
 }

@@ -133,54 +133,53 @@ func (d *DevSQ) Advance() {
 	d.bb = 0
 }
 
-// Short is a decoded send WQE of the commonest shape: a raw packet of one block
-// that is one pointer, with no inline header and no offloads.
-type Short struct {
-	Seg
-	Index    uint16
-	Signaled bool
-}
+// MaxRun is the most WQEs that FetchRun decodes at a time: what signaled has
+// bits for.
+const MaxRun = 64
 
-// FetchRun decodes and validates up to len(out) WQEs from the consumer counter
-// on, without stepping over them, as long as they are of the shape of a Short.
-// All others, NOPs and those that break a rule among them, end the run and are
-// left to Fetch: what is given here passes each rule that Fetch applies. The
-// record is read only when fewer slots are known of.
-func (d *DevSQ) FetchRun(out []Short) (n int) {
+// FetchRun decodes and validates up to len(out), at most MaxRun, send WQEs of
+// the commonest shape from the consumer counter on, without stepping over them:
+// raw packets of one block that are one pointer, with no inline header and no
+// offloads. out gets the pointers; bit i of signaled says that WQE i wants its
+// completion; their counters go up by one from first. All others, NOPs and those
+// that break a rule among them, end the run and are left to Fetch: what is given
+// here passes each rule that Fetch applies. The record is read only when fewer
+// slots are known of.
+func (d *DevSQ) FetchRun(out []Seg) (n int, first uint16, signaled uint64) {
+	first = uint16(d.ci)
 	if d.limits != (SendLimits{Kind: RawPacket}) {
-		return 0
+		return 0, first, 0
 	}
 	if int(d.pi-d.ci) < len(out) {
 		d.Pending()
 	}
 	ci := d.ci
-	out = out[:min(len(out), int(d.pi-ci))]
+	out = out[:min(len(out), MaxRun, int(d.pi-ci))]
 	blocks := d.blocks
 	if len(blocks) == 0 {
-		return 0
+		return 0, first, 0
 	}
 	want := uint64(OpSend)<<32 | uint64(d.qpn)<<8 | shortDS
 	for i := range out {
 		w := &blocks[int(ci)&(len(blocks)-1)]
-		c0 := get64(w[0:8])
+		c0 := get64(w[0:8]) ^ (want | uint64(uint16(ci))<<40)
 		c1 := get64(w[8:16]) >> 32 // the immediate is of no account
-		e := binary.NativeEndian.Uint64(w[16:24]) | binary.NativeEndian.Uint64(w[24:32])
+		c0 |= c1 &^ (FlagSignaled | FlagSolicited)
+		c0 |= binary.NativeEndian.Uint64(w[16:24]) | binary.NativeEndian.Uint64(w[24:32])
 		head := get64(w[32:40])
-		size := uint32(head >> 32)
-		if c0 != want|uint64(uint16(ci))<<40 || c1&^(FlagSignaled|FlagSolicited) != 0 || e != 0 ||
-			size-1 >= inlineFlag-1 {
-			return i
+		if c0 != 0 || uint32(head>>32)-1 >= inlineFlag-1 {
+			return i, first, signaled
 		}
 		s := &out[i]
 		s.Addr = get64(w[40:48])
-		s.Len, s.LKey = size, uint32(head)
-		s.Index, s.Signaled = uint16(ci), c1&FlagSignaled != 0
+		s.Len, s.LKey = uint32(head>>32), uint32(head)
+		signaled |= c1 / FlagSignaled & 1 << (uint(i) % MaxRun)
 		ci++
 	}
-	return len(out)
+	return len(out), first, signaled
 }
 
-// shortDS is the size of a Short's WQE: control, Ethernet segment, pointer.
+// shortDS is the size of those WQEs: control, Ethernet segment, pointer.
 const shortDS = 3
 
 // AdvanceRun steps over the first n WQEs that FetchRun decoded.

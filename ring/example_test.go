@@ -124,15 +124,14 @@ func ExampleDevSQ_FetchRun() {
 	sq.CommitRun(got, 1, 500)
 	sq.Publish()
 
-	var shorts [8]ring.Short
-	var done [8]ring.Done
-	n := devSQ.FetchRun(shorts[:devCQ.Room(len(shorts))])
-	for i, s := range shorts[:n] {
+	var segs [8]ring.Seg
+	n, first, signaled := devSQ.FetchRun(segs[:devCQ.Room(len(segs))])
+	for _, s := range segs[:n] {
 		fmt.Printf("send %d bytes from %#x\n", s.Len, s.Addr)
-		done[i].Counter = s.Index
 	}
+	fmt.Printf("of these want completions: %b\n", signaled)
 	devSQ.AdvanceRun(n)
-	devCQ.PutDone(0, qpn, ring.CQEReq, ring.OpSend, done[:n])
+	devCQ.PutSends(0, qpn, ring.OpSend, first, n, 0)
 	fmt.Println("released:", devCQ.Publish())
 
 	last := uint16(0)
@@ -146,6 +145,7 @@ func ExampleDevSQ_FetchRun() {
 	// send 60 bytes from 0x1000
 	// send 61 bytes from 0x1800
 	// send 62 bytes from 0x2000
+	// of these want completions: 111
 	// released: 3
 	// 502 3 true
 }

@@ -101,11 +101,9 @@ func (q *RQ) Post1(seg Seg, wrID uint64) bool {
 	}
 	slot := q.pi & q.mask
 	b := q.entry(slot)
-	put64(b[0:8], uint64(seg.Len)<<32|uint64(seg.LKey))
-	put64(b[8:16], seg.Addr)
+	PutSeg((*[DSBytes]byte)(b), seg.Addr, seg.Len, seg.LKey)
 	if len(b) >= 2*DSBytes {
-		put64(b[16:24], TermLKey)
-		put64(b[24:32], 0)
+		PutSeg((*[DSBytes]byte)(b[DSBytes:]), 0, 0, TermLKey)
 	}
 	q.wrIDs[slot] = wrID
 	q.pi++
@@ -115,6 +113,41 @@ func (q *RQ) Post1(seg Seg, wrID uint64) bool {
 func (q *RQ) entry(slot uint32) []byte {
 	off := int(slot) * q.stride
 	return q.mem[off : off+q.stride]
+}
+
+// Run gives the memory of up to n free entries that stand one behind the other,
+// and the places of their numbers. What is written there, as Post does, becomes
+// posted by Commit.
+func (q *RQ) Run(n int) (mem []byte, wrIDs []uint64) {
+	slot := int(q.pi & q.mask)
+	n = min(n, q.Max()-q.Outstanding(), q.Max()-slot)
+	if n <= 0 {
+		return nil, nil
+	}
+	return q.mem[slot*q.stride : (slot+n)*q.stride], q.wrIDs[slot : slot+n]
+}
+
+// Stride gives the bytes of an entry.
+func (q *RQ) Stride() int { return q.stride }
+
+// Commit posts the first n entries that Run gave. A Run at once before it is
+// what makes n valid.
+func (q *RQ) Commit(n int) {
+	if n = min(n, q.Max()-q.Outstanding()); n > 0 {
+		q.pi += uint32(n)
+	}
+}
+
+// Repost posts up to n requests again, those that stand in the next entries
+// since the last lap, with their numbers, and gives how many: nothing is written.
+// It is 0 in the first lap of the counter.
+func (q *RQ) Repost(n int) int {
+	if q.pi <= q.mask {
+		return 0
+	}
+	n = max(0, min(n, q.Max()-q.Outstanding()))
+	q.pi += uint32(n)
+	return n
 }
 
 // Publish hands all posted entries to the device: barrier, then the record. A
@@ -137,6 +170,17 @@ func (q *RQ) Take() (wrID uint64, ok bool) {
 	q.ci++
 	return wrID, true
 }
+
+// Row gives the numbers of up to n of the oldest published entries, those that
+// stand one behind the other.
+func (q *RQ) Row(n int) (wrIDs []uint64) {
+	slot := int(q.ci & q.mask)
+	n = min(n, int(q.pub-q.ci), q.Max()-slot)
+	return q.wrIDs[slot : slot+n]
+}
+
+// TakeRow completes the first n entries that Row gave.
+func (q *RQ) TakeRow(n int) { q.ci += min(uint32(n), q.pub-q.ci) }
 
 // Outstanding gives the entries posted and not completed.
 func (q *RQ) Outstanding() int { return int(q.pi - q.ci) }
@@ -181,6 +225,12 @@ func PutScatter(entry []byte, segs []Seg) bool {
 		putSeg(entry, Seg{LKey: TermLKey})
 	}
 	return true
+}
+
+// PutSeg writes one piece, or with no length and TermLKey the terminator.
+func PutSeg(b *[DSBytes]byte, addr uint64, length, lkey uint32) {
+	put64(b[0:8], uint64(length)<<32|uint64(lkey))
+	put64(b[8:16], addr)
 }
 
 func putSeg(b []byte, s Seg) {

@@ -37,15 +37,15 @@ func FuzzFetchRunIsNeverLaxerThanFetch(f *testing.F) {
 		rec.StoreSend(uint32(start) + uint32(n%(slots+1)))
 		fast.ci, fast.pi = uint32(start), uint32(start)
 		slow := *fast
-		var out [slots]Short
-		run := fast.FetchRun(out[:])
+		var out [slots]Seg
+		run, first, signaled := fast.FetchRun(out[:])
 		var w SendWQE
 		for i := range out[:run] {
 			if got := slow.Fetch(&w); got != FetchOK {
 				t.Fatalf("WQE %d: FetchRun takes it, Fetch says %d, rule %s", i, got, w.Rule)
 			}
 			s := &out[i]
-			if w.NSeg != 1 || w.Segs[0] != s.Seg || w.Index != s.Index || w.Signaled != s.Signaled || w.Bytes != s.Len ||
+			if w.NSeg != 1 || w.Segs[0] != *s || w.Index != first+uint16(i) || w.Signaled != (signaled>>i&1 != 0) || w.Bytes != s.Len ||
 				w.Opcode != OpSend || w.CsumFlags != 0 || len(w.InlineHdr)+len(w.Inline) != 0 {
 				t.Fatalf("WQE %d: FetchRun reads %+v, Fetch %+v", i, *s, w)
 			}
@@ -57,6 +57,9 @@ func FuzzFetchRunIsNeverLaxerThanFetch(f *testing.F) {
 		}
 		if run < want {
 			t.Fatalf("%d WQEs taken of at least %d good ones", run, want)
+		}
+		if signaled>>run != 0 {
+			t.Fatalf("a run of %d has completions %b", run, signaled)
 		}
 		fast.AdvanceRun(run)
 		if fast.CI() != slow.CI() {
@@ -75,7 +78,7 @@ func TestFetchRunLeavesOtherQueuesToFetch(t *testing.T) {
 		PutData(w, 2, Seg{Addr: 1, Len: 60, LKey: 0x1100})
 		s.Commit(1, 0)
 		s.Publish()
-		if n := d.FetchRun(make([]Short, 4)); n != 0 {
+		if n, _, _ := d.FetchRun(make([]Seg, 4)); n != 0 {
 			t.Errorf("limits %+v: a run of %d", l, n)
 		}
 	}
@@ -126,9 +129,9 @@ func TestReceiveRunAgreesWithPeek(t *testing.T) {
 	}
 }
 
-// PutDone leaves the ring as Next, Put and Seal do, whatever stood there, and
-// Room never promises what Next would refuse.
-func TestPutDoneWritesWhatPutAndSealWrite(t *testing.T) {
+// PutSends and PutRecvs leave the ring as Next, Put and Seal do, whatever stood
+// there, and Room never promises what Next would refuse.
+func TestPutsOfRunsWriteWhatPutAndSealWrite(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	type side struct {
 		ring []CQE
@@ -148,33 +151,30 @@ func TestPutDoneWritesWhatPutAndSealWrite(t *testing.T) {
 			}
 		}
 	}
+	const uidx, qpn = 0x123456, 0x654321
 	for range 2000 {
-		done := make([]Done, rng.IntN(9))
-		for i := range done {
-			done[i] = Done{Time: rng.Uint64(), Bytes: rng.Uint32(), Counter: uint16(rng.Uint32())}
-		}
-		done = done[:s[0].dev.Room(len(done))]
-		kind, op := CQERecv, Opcode(0)
-		if rng.IntN(2) == 0 {
-			kind, op = CQEReq, OpSend
-		}
-		for i := range done {
-			w := &done[i]
-			if kind == CQEReq {
-				w.Bytes = 0
-			}
+		lens := make([]int32, rng.IntN(9))
+		lens = lens[:s[0].dev.Room(len(lens))]
+		first, time, send := uint16(rng.Uint32()), rng.Uint64(), rng.IntN(2) == 0
+		for i := range lens {
+			lens[i] = rng.Int32()
 			c, ok := s[1].dev.Next()
 			if !ok {
 				t.Fatal("Room promised too much")
 			}
-			if kind == CQEReq {
-				c.PutReq(0x123456, 0x654321, op, w.Counter, w.Time)
+			if send {
+				c.PutReq(uidx, qpn, OpSend, first+uint16(i), time)
+				s[1].dev.Seal(uint8(CQEReq) << 4)
 			} else {
-				c.PutRecv(0x123456, 0x654321, w.Bytes, w.Counter, w.Time)
+				c.PutRecv(uidx, qpn, uint32(lens[i]), first+uint16(i), time)
+				s[1].dev.Seal(uint8(CQERecv) << 4)
 			}
-			s[1].dev.Seal(uint8(kind) << 4)
 		}
-		s[0].dev.PutDone(0x123456, 0x654321, kind, op, done)
+		if send {
+			s[0].dev.PutSends(uidx, qpn, OpSend, first, len(lens), time)
+		} else {
+			s[0].dev.PutRecvs(uidx, qpn, first, lens, time)
+		}
 		if rng.IntN(2) == 0 {
 			take := rng.IntN(9)
 			for i := range s {
@@ -195,5 +195,117 @@ func TestPutDoneWritesWhatPutAndSealWrite(t *testing.T) {
 		if s[0].dev.PI() != s[1].dev.PI() || s[0].dev.Pending() != s[1].dev.Pending() {
 			t.Fatal("counters differ")
 		}
+	}
+}
+
+// Run and Commit post what Post would, Row and TakeRow take what Take would, and
+// Repost gives an entry back as it stood.
+func TestReceiveRunsAreThePlainQueue(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	for _, stride := range []int{16, 32} {
+		c := RQConfig{Stride: stride, Entries: 8}
+		type side struct {
+			mem []byte
+			q   *RQ
+		}
+		var s [2]side
+		for i := range s {
+			rec, _ := NewRecord(make([]byte, 8))
+			s[i].mem = make([]byte, stride*c.Entries)
+			s[i].q, _ = NewRQ(s[i].mem, rec, c)
+		}
+		fast, plain := s[0].q, s[1].q
+		id, reposts := uint64(0), 0
+		for range 3000 {
+			switch rng.IntN(4) {
+			case 0:
+				mem, ids := fast.Run(1 + rng.IntN(9))
+				if len(mem) != len(ids)*stride {
+					t.Fatalf("%d bytes for %d entries of %d", len(mem), len(ids), stride)
+				}
+				for i := range ids {
+					seg := Seg{Addr: rng.Uint64(), Len: 1 + rng.Uint32N(99), LKey: rng.Uint32()}
+					PutScatter(mem[i*stride:][:stride], []Seg{seg})
+					ids[i] = id
+					if !plain.Post([]Seg{seg}, id) {
+						t.Fatal("Run promised too much")
+					}
+					id++
+				}
+				fast.Commit(len(ids))
+			case 1:
+				at := fast.PI()
+				n := fast.Repost(rng.IntN(9))
+				for i := range n {
+					slot := int(at+uint32(i)) % c.Entries
+					var segs [2]Seg
+					k := GetScatter(fast.entry(uint32(slot)), segs[:])
+					if !plain.Post(segs[:k], plain.wrIDs[slot]) {
+						t.Fatal("Repost promised too much")
+					}
+				}
+				reposts += n
+			case 2:
+				fast.Publish()
+				plain.Publish()
+			case 3:
+				ids := fast.Row(rng.IntN(9))
+				for i := range ids {
+					if got, ok := plain.Take(); !ok || got != ids[i] {
+						t.Fatalf("number %d of the row, Take gives %d, %t", ids[i], got, ok)
+					}
+				}
+				fast.TakeRow(len(ids))
+			}
+			if fast.PI() != plain.PI() || fast.Outstanding() != plain.Outstanding() || string(s[0].mem) != string(s[1].mem) {
+				t.Fatalf("stride %d: counters %d and %d, outstanding %d and %d", stride, fast.PI(), plain.PI(), fast.Outstanding(), plain.Outstanding())
+			}
+		}
+		if reposts == 0 {
+			t.Fatal("nothing was reposted")
+		}
+	}
+}
+
+// RetireRow does what a Retire of each request does, for as many as Row says.
+func TestRowsOfSendsRetireOneByOne(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 8))
+	fast, _ := newTestSQ(t, 16, SQConfig{QPN: 1, MaxBB: 2})
+	plain, _ := newTestSQ(t, 16, SQConfig{QPN: 1, MaxBB: 2})
+	rows, id := 0, uint64(0)
+	for range 5000 {
+		switch rng.IntN(3) {
+		case 0:
+			bb := 1 + rng.IntN(5)/4
+			for _, q := range []*SQ{fast, plain} {
+				_, _, got := q.ReserveRun(1+int(id%4), bb)
+				q.CommitRun(got, bb, id)
+			}
+			id += 4
+		case 1:
+			fast.Publish()
+			plain.Publish()
+		case 2:
+			pi, first, n := fast.Row()
+			n = min(n, rng.IntN(9))
+			for k := range n {
+				if got, one, ok := plain.Retire(uint16(pi) + uint16(k)); !ok || one != 1 || got != first+uint64(k) {
+					t.Fatalf("request %d of the row is number %d: Retire says %d, %d requests, %t", k, first+uint64(k), got, one, ok)
+				}
+			}
+			fast.RetireRow(n)
+			rows += n
+			if n == 0 && fast.pub.pi != fast.ci { // a larger request, or a pad
+				at := fast.runs[fast.head&fast.mask].pi
+				fast.Retire(uint16(at))
+				plain.Retire(uint16(at))
+			}
+		}
+		if fast.CI() != plain.CI() || fast.Outstanding() != plain.Outstanding() {
+			t.Fatalf("counters %d and %d, outstanding %d and %d", fast.CI(), plain.CI(), fast.Outstanding(), plain.Outstanding())
+		}
+	}
+	if rows == 0 {
+		t.Fatal("no row")
 	}
 }

@@ -40,13 +40,13 @@ func pow2ceil(n int) int { return 1 << bits.Len(uint(n-1)) }
 
 func isPow2(n int) bool { return n > 0 && n&(n-1) == 0 }
 
-// sqWR remembers a request at its first slot. place is stored as one word: bits
-// 63:32 are the counter of that slot, which tells whether it still is the start
-// of the request that was put there, 31:16 the low bits of the number of
-// requests before it, 15:0 its blocks, 0 when nothing starts here.
-type sqWR struct {
-	wrID  uint64
-	place uint64
+// sqRun remembers n requests of bb blocks each, one behind the other, from slot
+// pi on. Their numbers count up from id.
+type sqRun struct {
+	id uint64
+	pi uint32
+	n  uint32
+	bb uint32
 }
 
 // SQ is the host half of a send queue. One goroutine owns it.
@@ -54,7 +54,9 @@ type sqWR struct {
 //	Reserve -> fill -> Commit ... Publish -> doorbell ... Retire
 type SQ struct {
 	blocks []Block
-	wrs    []sqWR
+	runs   []sqRun // a ring: those from head to tail hold all requests outstanding, in order
+	head   uint32
+	tail   uint32
 	mask   uint32
 	qpn    uint32
 	maxBB  uint32
@@ -90,7 +92,7 @@ func NewSQ(blocks []Block, rec Record, c SQConfig) (*SQ, error) {
 		return nil, fmt.Errorf("ring: send queue without a record")
 	}
 	q := &SQ{
-		blocks: blocks, wrs: make([]sqWR, n), mask: uint32(n - 1), rec: rec,
+		blocks: blocks, runs: make([]sqRun, n), mask: uint32(n - 1), rec: rec,
 		qpn: c.QPN, maxBB: uint32(c.MaxBB), maxWR: c.MaxWR,
 	}
 	if q.maxWR == 0 {
@@ -169,12 +171,7 @@ func (q *SQ) Commit(bb int, wrID uint64) {
 	if uint32(bb-1) >= q.resEnd-pi {
 		return
 	}
-	m := &q.wrs[pi&q.mask]
-	m.wrID, m.place = wrID, uint64(pi)<<32|uint64(q.posted&0xffff)<<16|uint64(bb)
-	q.posted++
-	q.last = pi
-	q.pi = pi + uint32(bb)
-	q.resEnd = pi
+	q.remember(pi, 1, uint32(bb), wrID)
 }
 
 // CommitRun makes the first n*bb blocks of the last ReserveRun n requests,
@@ -184,20 +181,23 @@ func (q *SQ) CommitRun(n, bb int, firstID uint64) {
 	if n < 1 || bb < 1 || uint64(n)*uint64(bb) > uint64(q.resEnd-pi) {
 		return
 	}
-	ord := q.posted
-	s := pi & q.mask
-	wrs := q.wrs[s : s+uint32(n*bb)]
-	for i := 0; i < len(wrs); i += bb {
-		m := &wrs[i]
-		m.wrID, m.place = firstID, uint64(pi)<<32|uint64(ord&0xffff)<<16|uint64(bb)
-		firstID++
-		ord++
-		pi += uint32(bb)
+	q.remember(pi, uint32(n), uint32(bb), firstID)
+}
+
+// remember commits requests. Those that go on where the last run ends become
+// part of it, so that there are never more runs than slots in use.
+func (q *SQ) remember(pi, n, bb uint32, id uint64) {
+	end := pi + n*bb
+	r := &q.runs[(q.tail-1)&q.mask]
+	if q.tail == q.head || r.bb != bb || r.pi+r.n*bb != pi || r.id+uint64(r.n) != id {
+		r = &q.runs[q.tail&q.mask]
+		r.id, r.pi, r.n, r.bb = id, pi, 0, bb
+		q.tail++
 	}
-	q.posted = ord
-	q.last = pi - uint32(bb)
-	q.pi = pi
-	q.resPI, q.resEnd = pi, pi
+	r.n += n
+	q.posted += n
+	q.last = end - bb
+	q.pi, q.resPI, q.resEnd = end, end, end
 }
 
 // Mark remembers the present state for Rollback.
@@ -212,8 +212,13 @@ func (q *SQ) Rollback(m SQMark) {
 	if int32(m.pi-q.pi) > 0 {
 		return
 	}
-	for pi := m.pi; pi != q.pi; pi++ {
-		q.wrs[pi&q.mask].place = 0
+	for q.tail != q.head {
+		r := &q.runs[(q.tail-1)&q.mask]
+		if keep := int32(m.pi - r.pi); keep > 0 {
+			r.n = min(r.n, uint32(keep)/r.bb)
+			break
+		}
+		q.tail--
 	}
 	q.pi, q.posted, q.last = m.pi, m.posted, m.last
 	q.resPI, q.resEnd = q.pi, q.pi
@@ -240,17 +245,54 @@ func (q *SQ) Publish() (dbWord uint64, any bool) {
 // within a WQE, or nothing that is outstanding; such a CQE must be dropped.
 func (q *SQ) Retire(wqeCounter uint16) (wrID uint64, retired int, ok bool) {
 	behind := uint32(wqeCounter - uint16(q.ci))
-	pi := q.ci + behind
-	m := &q.wrs[pi&q.mask]
-	place := m.place
-	bb := uint32(place & 0xffff)
-	if behind >= q.pub.pi-q.ci || uint32(place>>32) != pi || bb == 0 {
+	if behind >= q.pub.pi-q.ci {
 		return 0, 0, false
 	}
-	n := uint32(uint16(uint32(place)>>16-q.retired)) + 1
-	q.retired += n
-	q.ci = pi + bb
-	return m.wrID, int(n), true
+	pi, n := q.ci+behind, uint32(0)
+	for at := q.head; at != q.tail; at++ {
+		r := &q.runs[at&q.mask]
+		off, k := pi-r.pi, pi-r.pi // off is huge where pi is a pad in front of the run
+		if r.bb != 1 {
+			k = off / r.bb
+		}
+		if k >= r.n {
+			n += r.n
+			continue
+		}
+		if k*r.bb != off {
+			break
+		}
+		wrID = r.id + uint64(k)
+		k++
+		n += k
+		r.id, r.pi, r.n = r.id+uint64(k), r.pi+k*r.bb, r.n-k
+		if q.head = at; r.n == 0 {
+			q.head++
+		}
+		q.retired += n
+		q.ci = pi + r.bb
+		return wrID, int(n), true
+	}
+	return 0, 0, false
+}
+
+// Row gives the counter and the number of the oldest request, and how many
+// requests of one block that are published stand one behind the other from it
+// on, with numbers that count up; 0 when it is larger or behind a pad.
+func (q *SQ) Row() (pi uint32, id uint64, n int) {
+	r := &q.runs[q.head&q.mask]
+	if q.head == q.tail || r.bb != 1 || r.pi != q.ci {
+		return q.ci, 0, 0
+	}
+	return r.pi, r.id, int(min(r.n, q.pub.pi-r.pi))
+}
+
+// RetireRow retires the first n requests of the Row, each by a completion of its
+// own.
+func (q *SQ) RetireRow(n int) {
+	if n > 0 {
+		q.Retire(uint16(q.ci) + uint16(n-1))
+	}
 }
 
 // Outstanding gives the requests committed and not retired.
@@ -283,7 +325,7 @@ func (q *SQ) Blocks() []Block { return q.blocks }
 // Reset drops everything and returns the counters, the record's too, to zero.
 // The device half must be reset as well, and not be running.
 func (q *SQ) Reset() {
-	clear(q.wrs)
+	q.head, q.tail = 0, 0
 	q.pi, q.ci, q.posted, q.retired, q.last, q.resPI, q.resEnd = 0, 0, 0, 0, 0, 0, 0
 	q.pub = SQMark{}
 	q.rec.StoreSend(0)

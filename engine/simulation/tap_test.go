@@ -48,6 +48,41 @@ func (t *tap) Commit(n int) {
 	t.Wire.Commit(n)
 }
 
+// spanTap is a tap on a wire that offers wire.Spans; it spoils nothing there.
+type spanTap struct {
+	*tap
+	spans  wire.Spans
+	window []byte
+}
+
+func (t *spanTap) Window(length int32) []byte {
+	t.window = t.spans.Window(length)
+	return t.window
+}
+
+func (t *spanTap) Place(lens []int32, bytes uint64) {
+	for _, n := range lens {
+		t.tx++
+		t.bytes += uint64(n)
+		t.sent(t.window[:n])
+		t.window = t.window[min(len(t.window), (int(n)+wire.SpanBytes-1)/wire.SpanBytes*wire.SpanBytes):]
+	}
+	t.spans.Place(lens, bytes)
+}
+
+func (t *spanTap) Arrived(most int) ([]byte, []wire.Span) {
+	mem, frames := t.spans.Arrived(most)
+	if t.spoil != 0 {
+		return nil, nil
+	}
+	t.shown = t.shown[:0]
+	for i := range frames {
+		off, n := frames[i].In(mem)
+		t.shown = append(t.shown, wire.Frame{Data: mem[off : off+n]})
+	}
+	return mem, frames
+}
+
 func (t *tap) Next(frames []wire.Frame) int {
 	n := t.Wire.Next(frames)
 	for i := range frames[:n] {

@@ -53,6 +53,7 @@ type side struct {
 	nic    *backend
 	dev    *engine.Device
 	tap    *tap
+	spans  bool // the NIC may use the wire's memory
 	pd     *engine.PD
 	pd2    *engine.PD
 	ah     *engine.AH
@@ -111,7 +112,7 @@ func (w *world) start(seed uint64, seen *coverage, trace func(string, ...any)) {
 		w.opts.SpeedBPS, w.opts.Queue = 1e9, w.rnd.IntN(2)*4
 	}
 	for i := range w.sides {
-		w.sides[i] = &side{world: w, n: i, name: "AB"[i : i+1]}
+		w.sides[i] = &side{world: w, n: i, name: "AB"[i : i+1], spans: (int(seed)>>1+i)&1 == 0}
 	}
 	for _, s := range w.sides {
 		s.open()
@@ -125,7 +126,11 @@ func (s *side) open() {
 	if s.one(4) {
 		s.tap.spoil = s.rnd.Uint64() | 1
 	}
-	nic, err := softnic.New(s.tap, s.cfg)
+	var tapped wire.Wire = s.tap
+	if spans, ok := inner.(wire.Spans); ok && s.spans {
+		tapped = &spanTap{tap: s.tap, spans: spans}
+	}
+	nic, err := softnic.New(tapped, s.cfg)
 	s.must(err)
 	s.nic = &backend{NIC: nic, rnd: s.rnd}
 	s.dev, err = engine.NewDevice(s.nic)

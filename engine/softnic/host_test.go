@@ -59,6 +59,7 @@ func loopPair(t testing.TB, params string, c Config) (a, b *NIC) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	o.Clock = c.Clock
 	var nics [2]*NIC
 	for i := range nics {
 		w, err := wire.OpenLoop(o)

@@ -85,6 +85,7 @@ type NIC struct {
 	busy atomic.Uint32 // idle, stepping, controlling: whoever swaps it from idle owns all that follows
 
 	wire     wire.Wire
+	spans    wire.Spans // the wire, if it is one
 	info     wire.Info
 	plainMax uint32 // the longest frame without a VLAN tag
 	// maxDatagram is the port's RoCE MTU; 0: there are no datagrams here.
@@ -146,6 +147,7 @@ func New(w wire.Wire, c Config) (*NIC, error) {
 	if len(n.gids) > 0 {
 		n.maxDatagram = proto.RoCEMTU(n.info.MTU)
 	}
+	n.spans, _ = w.(wire.Spans)
 	n.plainMax = uint32(n.info.MaxFrame)
 	if n.info.MTU > 0 {
 		n.plainMax = min(n.plainMax, uint32(n.info.MTU+ethernetHeader))

@@ -10,7 +10,7 @@ import (
 type receiver struct {
 	frames  [burst]wire.Frame
 	entries [burst]ring.Seg
-	done    [burst]ring.Done
+	lens    [burst]int32
 	segs    [ring.MaxRQStride / ring.DSBytes]ring.Seg
 	pieces  [ring.MaxRQStride / ring.DSBytes][]byte
 	targets [maxTargets]*qp
@@ -25,6 +25,14 @@ func (n *NIC) receive(budget int) int {
 	total := 0
 	for total < budget {
 		want := min(budget-total, burst)
+		if q := n.only; q != nil && n.spans != nil && n.uds == 0 && q.receives() {
+			took, got := n.deliverSpans(q, want)
+			n.wire.Release(took)
+			if total += took; took != 0 && took == got {
+				continue
+			}
+			want -= took
+		}
 		got := n.wire.Next(r.frames[:want])
 		if got == 0 {
 			break
@@ -72,63 +80,6 @@ func (n *NIC) deliverOnly(q *qp, frames []wire.Frame) int {
 		}
 	}
 	return len(frames)
-}
-
-// deliverRun is deliver for the commonest burst: whole frames, receive WQEs of one segment with room for them,
-// and a CQ with room. The first frame that is otherwise ends the run; it returns how many frames are done with.
-func (n *NIC) deliverRun(q *qp, frames []wire.Frame) int {
-	r := &n.rx
-	if q.rcq.broken || len(frames) == 0 || len(frames) > burst {
-		return 0
-	}
-	entries := r.entries[:q.rq.Run(r.entries[:len(frames)])]
-	dev := q.rcq.dev
-	entries = entries[:dev.Room(len(entries))]
-	if len(entries) == 0 {
-		return 0
-	}
-	done := r.done[:len(entries)]
-	frames = frames[:len(entries)]
-	counter, now, bytes := uint16(q.rq.CI()), n.time(), uint64(0)
-	var to *region
-	used := 0
-	for i := range entries {
-		g, f := &entries[i], &frames[i]
-		data := f.Data
-		if len(data) < ethernetHeader || len(data) > int(g.Len) || f.Flags&wire.FlagTruncated != 0 {
-			break
-		}
-		if to == nil || to.key != g.LKey {
-			if to = n.mtt.find(g.LKey, q.pd, engine.LocalWrite); to == nil {
-				break
-			}
-		}
-		p := to.slice(g.Addr, uint32(len(data)))
-		if p == nil {
-			break
-		}
-		if isSmall(data) {
-			copySmall(p, data)
-		} else {
-			copyOther(p, data)
-		}
-		d := &done[i]
-		d.Bytes, d.Counter = uint32(len(data)), counter+uint16(i)
-		d.Time = uint64(f.TimeNS)
-		if f.TimeNS == 0 {
-			d.Time = uint64(now)
-		}
-		bytes += uint64(len(data))
-		used++
-	}
-	if used == 0 {
-		return 0
-	}
-	q.rq.Take(used)
-	n.touch(q.rcq).PutDone(q.uidx, q.qpn, ring.CQERecv, 0, done[:used])
-	n.counters.RxFrames += uint64(used)
-	n.counters.RxBytes += bytes
-	return used
 }
 
 func (n *NIC) deliverSteered(frames []wire.Frame) int {

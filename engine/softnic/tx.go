@@ -11,8 +11,7 @@ const maxPieces = 8 * burst
 // sender is the send side's workspace. Its slices are rewritten in every burst and never kept.
 type sender struct {
 	wqe    ring.SendWQE
-	short  [burst]ring.Short
-	done   [burst]ring.Done
+	segs   [burst]ring.Seg
 	jobs   [burst]job
 	pieces [maxPieces][]byte
 	lens   [burst]int32
@@ -69,98 +68,6 @@ func (n *NIC) full(q *qp, room int) {
 	n.unflushed = true
 	if room == 0 && n.Err() != nil {
 		q.move(engine.StateErr)
-	}
-}
-
-// leastRun is the shortest run of short WQEs, with others behind it, that is sent apart from them.
-const leastRun = 8
-
-// sendRun is send for the commonest burst: up to limit short WQEs, all of them sound. ok is false, and nothing
-// has happened, when the queue does not begin with enough of them. A WQE that fails is left to send, which
-// finds out how.
-func (n *NIC) sendRun(q *qp, limit int) (sent int, ok bool) {
-	s := &n.tx
-	limit = min(limit, burst)
-	count := n.checkRun(q, s.short[:q.sq.FetchRun(s.short[:limit])])
-	if count == 0 || count < min(limit, leastRun) {
-		return 0, false
-	}
-	room := n.wire.Reserve(s.lens[:count], s.bufs[:count])
-	if room < count {
-		n.full(q, room)
-	}
-	if room == 0 {
-		return 0, true
-	}
-	q.sq.AdvanceRun(room)
-	var from *region
-	bytes := uint64(0)
-	run, bufs := s.short[:room], s.bufs[:room]
-	for i := range run {
-		w := &run[i]
-		if from == nil || from.key != w.LKey {
-			from = n.mtt.find(w.LKey, q.pd, 0)
-		}
-		if p := from.slice(w.Addr, w.Len); isSmall(p) {
-			copySmall(bufs[i], p)
-		} else {
-			copyOther(bufs[i], p)
-		}
-		bytes += uint64(w.Len)
-	}
-	n.wire.Commit(room)
-	n.unflushed = true
-	n.counters.TxFrames += uint64(room)
-	n.counters.TxBytes += bytes
-	n.completeRun(q, run)
-	return room, true
-}
-
-// checkRun looks the keys up, checks the lengths and lists them. It returns how many WQEs are sound before one
-// that is not, or that is longer than frames without a tag may be.
-func (n *NIC) checkRun(q *qp, run []ring.Short) int {
-	lens := n.tx.lens[:len(run)]
-	var from *region
-	for i := range run {
-		w := &run[i]
-		if from == nil || from.key != w.LKey {
-			if from = n.mtt.find(w.LKey, q.pd, 0); from == nil {
-				return i
-			}
-		}
-		if w.Len < ethernetHeader || w.Len > n.plainMax || from.slice(w.Addr, w.Len) == nil {
-			return i
-		}
-		lens[i] = int32(w.Len)
-	}
-	return len(run)
-}
-
-// completeRun writes the CQEs of the signaled WQEs.
-func (n *NIC) completeRun(q *qp, run []ring.Short) {
-	done := n.tx.done[:len(run)]
-	count, now := 0, uint64(0)
-	for i := range run {
-		if !run[i].Signaled {
-			continue
-		}
-		if count == 0 {
-			now = uint64(n.time())
-		}
-		d := &done[count]
-		d.Time, d.Bytes, d.Counter = now, 0, run[i].Index
-		count++
-	}
-	if count == 0 {
-		return
-	}
-	room := 0
-	if !q.scq.broken {
-		room = q.scq.dev.Room(count)
-	}
-	n.touch(q.scq).PutDone(q.uidx, q.qpn, ring.CQEReq, ring.OpSend, done[:room])
-	for range count - room {
-		n.overrun(q.scq)
 	}
 }
 

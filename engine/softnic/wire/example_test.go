@@ -217,3 +217,34 @@ func ExampleNetworkOf() {
 	// 020000000002 <nil>
 	// true
 }
+
+// A wire whose frames stand in one piece of memory takes and gives them there,
+// with no slice for each.
+func ExampleSpans() {
+	a, b := loop("example-spans")
+	defer a.Close()
+	defer b.Close()
+	var out, in wire.Spans = a.(wire.Spans), b.(wire.Spans)
+
+	lens := []int32{60, 100, 64}
+	window := out.Window(lens[0])
+	at := 0
+	for i, n := range lens {
+		copy(window[at:], []byte{2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5, byte(i)})
+		at += (int(n) + wire.SpanBytes - 1) / wire.SpanBytes * wire.SpanBytes
+	}
+	out.Place(lens, 60+100+64)
+	check(a.Flush())
+
+	mem, frames := in.Arrived(8)
+	for i := range frames {
+		var s *wire.Span = &frames[i]
+		off, n := s.In(mem)
+		fmt.Println("frame", mem[off+14], "of", n, "bytes")
+	}
+	b.Release(len(frames))
+	// Output:
+	// frame 0 of 60 bytes
+	// frame 1 of 100 bytes
+	// frame 2 of 64 bytes
+}

@@ -191,6 +191,24 @@ func (e *loopEnd) Reserve(lens []int32, bufs [][]byte) int {
 	return n
 }
 
+// Window is part of Spans.
+func (e *loopEnd) Window(length int32) []byte {
+	if e.closed.Load() {
+		return nil
+	}
+	if e.waiting {
+		e.disarm()
+	}
+	w := e.tx.window(uint64(uint32(length)))
+	if e.short = w == nil; e.short {
+		e.lookWhy(length)
+	}
+	return w
+}
+
+// Place is part of Spans.
+func (e *loopEnd) Place(lens []int32, bytes uint64) { e.tx.place(lens, bytes) }
+
 // lookWhy is the slow way of a Reserve that could not serve a length.
 func (e *loopEnd) lookWhy(length int32) {
 	if err := lengthError(e.info.Name, length, e.info.MaxFrame); err != nil {
@@ -299,6 +317,17 @@ func (e *loopEnd) Next(frames []Frame) int {
 		now = e.sw.clk.Now()
 	}
 	return e.rx.next(frames, now)
+}
+
+// Arrived is part of Spans. Frames with a time are for Next.
+func (e *loopEnd) Arrived(most int) ([]byte, []Span) {
+	if e.timed || e.closed.Load() {
+		return nil, nil
+	}
+	if e.waiting {
+		e.disarm()
+	}
+	return e.rx.arrived(most)
 }
 
 func (e *loopEnd) Release(n int) {

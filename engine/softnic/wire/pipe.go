@@ -16,7 +16,7 @@ import (
 // are shared: the producer finds the free bytes from its own descriptors, which the consumer never writes.
 type pipe struct {
 	data  []byte
-	desc  []pipeDesc
+	desc  []Span
 	units uint64 // of 64 bytes, a power of two; there are as many descriptors
 
 	_    [128]byte
@@ -31,15 +31,19 @@ const (
 	unitBytes = 1 << unitShift
 )
 
-// pipeDesc describes one frame. place is the counter of the unit behind the frame, shifted left by 16, and
-// the frame's length.
-type pipeDesc struct {
-	place uint64
-	at    int64 // when it arrives; 0: at once
+// Span describes one frame in a wire's memory.
+type Span struct {
+	place uint64 // the counter of its first unit, shifted left by 16, and its length
+	at    int64  // when it arrives; 0: at once
 }
 
-func (d *pipeDesc) length() uint64 { return d.place & 0xffff }
-func (d *pipeDesc) end() uint64    { return d.place >> 16 }
+// In gives where the frame begins in the memory that Arrived gave with it, and its length.
+func (d *Span) In(mem []byte) (off, length uint64) {
+	return d.place >> 16 << unitShift & uint64(len(mem)-1), d.length()
+}
+
+func (d *Span) length() uint64 { return d.place & 0xffff }
+func (d *Span) end() uint64    { return d.place>>16 + unitsOf(d.length()) }
 
 func unitsOf(length uint64) uint64 { return (length + unitBytes - 1) >> unitShift }
 
@@ -50,7 +54,7 @@ func newPipe(capacity, maxFrame int) *pipe {
 	for units*unitBytes < uint64(capacity) || units < 2*unitsOf(uint64(maxFrame)) {
 		units *= 2
 	}
-	return &pipe{data: make([]byte, units*unitBytes), desc: make([]pipeDesc, units), units: units}
+	return &pipe{data: make([]byte, units*unitBytes), desc: make([]Span, units), units: units}
 }
 
 // rewindUnits is how far an empty pipe is used before it starts again at the ring's beginning, so that a
@@ -67,6 +71,7 @@ type pipeTx struct {
 	headEnd uint64 // units free up to head
 	longest uint64 // frame
 
+	start         uint64 // unit where the last window begins
 	reserved      int
 	reservedBytes uint64
 	bytes         uint64 // committed and not taken by takeBytes
@@ -105,16 +110,57 @@ func (t *pipeTx) reserve(lens []int32, bufs [][]byte) int {
 			free = min(units-at, limit-end)
 		}
 		off := at << unitShift
+		desc[(tail+uint64(n))&mask].place = end<<16 | length
 		end += u
 		at += u
 		free -= u
-		desc[(tail+uint64(n))&mask].place = end<<16 | length
 		bufs[n] = data[off : off+length : off+u<<unitShift]
 		bytes += length
 		n++
 	}
 	t.reserved, t.reservedBytes = n, bytes
 	return n
+}
+
+// window gives the room for frames that is there in one piece, all of it behind end, or, when the ring's end is nearer
+// than a frame of that length, at the ring's beginning; nil when there is not even that.
+func (t *pipeTx) window(length uint64) []byte {
+	if length-headerBytes > t.longest-headerBytes {
+		return nil
+	}
+	if t.end&(t.p.units-1) >= rewindUnits {
+		t.rewind()
+	}
+	units, u := t.p.units, unitsOf(length)
+	end := t.end
+	if at := end & (units - 1); u > units-at {
+		end += units - at
+	}
+	if end+u > t.headEnd+units {
+		if t.refresh(); end+u > t.headEnd+units {
+			return nil
+		}
+	}
+	at := end & (units - 1)
+	t.start = end
+	t.reserved = 0
+	return t.p.data[at<<unitShift : min(units, at+t.headEnd+units-end)<<unitShift]
+}
+
+// place commits frames of these lengths that stand in the last window, each behind the one before it, and takes their
+// bytes together.
+func (t *pipeTx) place(lens []int32, bytes uint64) {
+	if len(lens) == 0 {
+		return
+	}
+	desc, mask, end, tail := t.p.desc, t.p.units-1, t.start, t.tail
+	for i, length := range lens {
+		desc[(tail+uint64(i))&mask].place = end<<16 | uint64(uint32(length))
+		end += unitsOf(uint64(uint32(length)))
+	}
+	t.tail = tail + uint64(len(lens))
+	t.end, t.start = end, end
+	t.bytes += bytes
 }
 
 // rewind moves an empty pipe's next frame to the ring's beginning. No frame is in use, so that the units stepped
@@ -158,7 +204,7 @@ func (t *pipeTx) takeBytes() uint64 {
 }
 
 // at returns the descriptor of a committed frame.
-func (t *pipeTx) at(k uint64) *pipeDesc { return &t.p.desc[k&(t.p.units-1)] }
+func (t *pipeTx) at(k uint64) *Span { return &t.p.desc[k&(t.p.units-1)] }
 
 // resume takes the pipe over from an earlier producer.
 func (t *pipeTx) resume() {
@@ -214,9 +260,8 @@ func (r *pipeRx) next(frames []Frame, now int64) int {
 		if d.at > now {
 			break
 		}
-		length := d.length()
+		off, length := d.In(data)
 		u := unitsOf(length)
-		off := ((d.end() - u) & mask) << unitShift
 		f := &frames[n]
 		f.Data = data[off : off+length : off+u<<unitShift]
 		f.TimeNS = d.at
@@ -228,9 +273,20 @@ func (r *pipeRx) next(frames []Frame, now int64) int {
 	return n
 }
 
+// arrived gives the memory and the published frames that stand in one piece of the descriptors' ring, at most most.
+func (r *pipeRx) arrived(most int) ([]byte, []Span) {
+	if r.tail-r.head < uint64(most) {
+		r.tail = r.p.tail.Load() // partner: pipeTx.publish
+	}
+	at := r.head & (r.p.units - 1)
+	n := min(uint64(most), r.tail-r.head, r.p.units-at)
+	r.given = 0
+	return r.p.data, r.p.desc[at : at+n]
+}
+
 // release frees the first n frames and returns their bytes.
 func (r *pipeRx) release(n int) (bytes uint64) {
-	if bytes = r.givenBytes; n != r.given {
+	if bytes = r.givenBytes; n != r.given || n == 0 {
 		bytes = 0
 		for i := range uint64(n) {
 			bytes += r.p.desc[(r.head+i)&(r.p.units-1)].length()

@@ -164,3 +164,20 @@ func lengthError(name string, length int32, longest int) error {
 	}
 	return nil
 }
+
+// Spans is what a wire offers beside Wire when the frames of each direction stand in one piece of memory: bursts then
+// need no slice for each frame. Frames begin at multiples of SpanBytes.
+type Spans interface {
+	// Window gives the memory for the next frames, the first of which has that length; nil: there is no room for
+	// it. Its content is undefined. It is valid until Place, Reserve or the next Window.
+	Window(length int32) []byte
+	// Place commits frames, as Commit does, that were written into the window: the first at its beginning, each
+	// other at the first multiple of SpanBytes behind the one before it. bytes is the sum of lens.
+	Place(lens []int32, bytes uint64)
+	// Arrived is Next for frames that carry no time and no flags, and gives them in the wire's memory; none: ask
+	// Next. Release gives back the first n of them. It may give fewer than there are.
+	Arrived(most int) (mem []byte, frames []Span)
+}
+
+// SpanBytes is the distance that the beginnings of frames in a wire's memory are multiples of.
+const SpanBytes = unitBytes
