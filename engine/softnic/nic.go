@@ -43,9 +43,6 @@ type Config struct {
 	Pin       bool        // Goroutine: pin it to CPU
 	CPU       int
 	Spins     int // Goroutine: idle steps before it parks; 0: 2000
-	// StrictICRC drops datagrams of a wire that hides the IPv4 identification, unless it is 0 (wire.FlagIDUnknown).
-	// Without it any identification that explains the ICRC will do, and one damaged datagram in 65,536 passes.
-	StrictICRC bool
 }
 
 // Limits of the model. They stand in Caps.

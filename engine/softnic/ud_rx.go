@@ -120,7 +120,7 @@ func (n *NIC) judgeFrame(f *wire.Frame, l3 int, r *roceFrame) engine.DropReason 
 	got, want := proto.ICRC(f.Data[l3:], r.version, r.l4-l3, end-l3), proto.LoadICRC(f.Data[end:])
 	switch {
 	case got != want:
-		if f.Flags&wire.FlagIDUnknown == 0 || r.version != 4 || n.cfg.StrictICRC || !n.findID(r, f.Data[l3:], end-l3, got, want) {
+		if f.Flags&wire.FlagIDUnknown == 0 || r.version != 4 || !n.findID(r, f.Data[l3:], end-l3, got, want) {
 			return engine.DropChecksum
 		}
 	case r.version == 4 && f.Flags&wire.FlagIDUnknown == 0 && !csum.VerifyIPv4(r.head):

@@ -27,6 +27,7 @@ type iface struct {
 	ifname string
 	info   Info
 	fd     int // a socket of the interface's namespace, for questions
+	net    ifaceNet
 }
 
 // inNetNS runs f on a thread in that namespace. The thread comes back, or is never used again.
@@ -107,8 +108,10 @@ func (w *iface) describe() error {
 	if err != nil {
 		return fmt.Errorf("netlink: %w", err)
 	}
-	for _, x := range addrs {
+	all := make([]netip.Addr, len(addrs))
+	for i, x := range addrs {
 		ip, _ := netip.AddrFromSlice(x.IP)
+		all[i] = ip.Unmap()
 		switch ip = ip.Unmap(); {
 		case ip.Is4() && !w.info.Addr4.IsValid():
 			w.info.Addr4 = ip
@@ -116,6 +119,7 @@ func (w *iface) describe() error {
 			w.info.Addr6 = ip
 		}
 	}
+	w.net.learn(w.info.Addr4, w.info.Addr6, all)
 	return nil
 }
 

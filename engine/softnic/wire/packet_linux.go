@@ -379,7 +379,7 @@ func (w *packet) Close() error {
 		err = unix.Munmap(w.mem)
 	}
 	w.mem, w.rx.mem = nil, nil
-	err = errors.Join(err, unix.Close(w.fd))
+	err = errors.Join(err, unix.Close(w.fd), w.net.close())
 	w.fd = -1
 	if err != nil {
 		return fmt.Errorf("wire: close %s: %w", w.info.Name, err)

@@ -30,6 +30,7 @@ type xdp struct {
 	tx     xdpTx
 	link   bpflink.Link
 	prog   *ebpf.Program
+	leaves bool // it leaves neighbour discovery to the kernel
 	socks  *ebpf.Map
 	busy   bool // a look at an empty queue drives the device
 	epoll  int
@@ -246,7 +247,7 @@ func (w *xdp) Close() error {
 	if w.err.get() == nil {
 		w.broken(ErrClosed)
 	}
-	var errs []error
+	errs := []error{w.net.close()}
 	if w.link != nil { // first: nothing comes any more
 		errs = append(errs, w.link.Close())
 	}
