@@ -111,6 +111,8 @@ type Caps struct {
 	MaxInline              int
 	MaxTSO                 int // payload bytes of one segmented send
 	MaxTSOHeader           int
+	MaxRSSTable            int // queue pairs in the table of a receive hash; 0: there is none
+	RSSFields              RSSFields
 	FlowPriorities         int // priorities are below; 0: any
 	MaxRateKbps            uint32
 	MaxAH                  int

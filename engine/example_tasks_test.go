@@ -91,6 +91,59 @@ func ExampleQP_Attach() {
 	// <nil>
 }
 
+// A receive hash spreads flows over queue pairs, here two on one CQ; each may
+// have an owner, and a CQ, of its own.
+func ExamplePD_NewRSS() {
+	a, b := openPort("loop:example-rss"), openPort("loop:example-rss")
+	defer a.dev.Close()
+	defer b.dev.Close()
+	other, err := b.dev.DefaultPD().NewQP(engine.QPConfig{Type: engine.RawPacket, SendCQ: b.cq, RecvCQ: b.cq, MaxRecvWR: 4})
+	check(err)
+	check(other.MoveTo(engine.StateRTR, engine.QPAttr{}))
+	c := engine.RSSConfig{Fields: engine.RSSIPv4 | engine.RSSUDP, Table: []*engine.QP{b.qp, other}}
+	var rss *engine.RSS
+	rss, err = b.dev.DefaultPD().NewRSS(c)
+	check(err)
+	_, err = rss.Attach(engine.FlowRule{Kind: engine.FlowAll})
+	check(err)
+	into, _ := b.pool.Get()
+	check(b.qp.PostRecv1(1, b.pool.SGE(into, 2048)))
+
+	_, err = a.qp.Post([]engine.SendWR{a.frame(1, 2)}) // no IP: hash 0, the first of the table
+	check(err)
+	wc := make([]engine.Completion, 8)
+	n, err := b.cq.Poll(wc)
+	check(err)
+	fmt.Println(n, "received, by the first:", wc[0].QPN == b.qp.QPN())
+	fmt.Println("in use:", errors.Is(other.Close(), syscall.EBUSY))
+	fmt.Println(rss.Close(), other.Close())
+
+	c.Fields = 1 << 31 // the fields of an inner packet
+	_, err = b.dev.DefaultPD().NewRSS(c)
+	unknown := c.Fields &^ b.dev.Caps().RSSFields
+	fmt.Println(unknown == engine.RSSFields(1<<31), errors.Is(err, syscall.EOPNOTSUPP))
+	// Output:
+	// 1 received, by the first: true
+	// in use: true
+	// <nil> <nil>
+	// true true
+}
+
+// What a backend is asked for when a receive hash is made.
+func ExampleRSSBackend() {
+	w, err := wire.OpenLoop(wire.LoopOptions{Name: "example-rss-backend"})
+	check(err)
+	nic, err := softnic.New(w, softnic.Config{})
+	check(err)
+	defer nic.Close()
+	var b engine.RSSBackend = nic
+	spec := engine.RSSSpec{Key: engine.DefaultRSSKey, Fields: engine.RSSIPv6, Table: []uint32{0x40}}
+	_, err = b.NewRSS(spec)
+	fmt.Println(errors.Is(err, syscall.EINVAL), "no such queue pair")
+	// Output:
+	// true no such queue pair
+}
+
 // A ring full of ready frames: sending again costs one word of each.
 func ExampleQP_NewImage() {
 	a := openPort("loop:example-image")

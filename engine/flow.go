@@ -87,10 +87,12 @@ func (m *Match) check(device string) error {
 	return nil
 }
 
-// Flow is a rule in force. It ends with Close or with its queue pair.
+// Flow is a rule in force. It ends with Close or with its queue pair or receive
+// hash.
 type Flow struct {
-	q  *QP
-	id uint64
+	dev *Device
+	to  interface{ usable() error }
+	id  uint64
 }
 
 // Attach makes a rule for this queue pair.
@@ -105,19 +107,19 @@ func (q *QP) Attach(r FlowRule) (*Flow, error) {
 	if err != nil {
 		return nil, fmt.Errorf("engine: %s: attach a flow rule to QP 0x%x: %w", q.dev.caps.Name, q.qpn, err)
 	}
-	return &Flow{q: q, id: id}, nil
+	return &Flow{dev: q.dev, to: q, id: id}, nil
 }
 
-// Close ends the rule. A second Close, or one after the queue pair's, does
-// nothing.
+// Close ends the rule. A second Close, or one after that of the queue pair or
+// receive hash, does nothing.
 func (f *Flow) Close() error {
-	if f == nil || f.q == nil {
+	if f == nil || f.to == nil {
 		return nil
 	}
-	q := f.q
-	f.q = nil
-	if q.usable() != nil {
+	to := f.to
+	f.to = nil
+	if to.usable() != nil {
 		return nil
 	}
-	return q.dev.b.Detach(f.id)
+	return f.dev.b.Detach(f.id)
 }

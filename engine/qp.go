@@ -70,6 +70,7 @@ type QP struct {
 	index uint32 // user index
 
 	groups []GID // multicast, under the device's lock
+	tables int   // of receive hashes that it stands in, how often; under the device's lock
 }
 
 // NewQP makes a queue pair in RESET.
@@ -458,6 +459,10 @@ func (q *QP) Close() error {
 	if n := len(q.groups); n > 0 && !d.closed.Load() && !q.closed.Load() {
 		d.mu.Unlock()
 		return fmt.Errorf("engine: QP 0x%x is a member of %d multicast groups: %w", q.qpn, n, syscall.EBUSY)
+	}
+	if q.tables > 0 && !d.closed.Load() && !q.closed.Load() {
+		d.mu.Unlock()
+		return fmt.Errorf("engine: QP 0x%x is in the table of a receive hash: %w", q.qpn, syscall.EBUSY)
 	}
 	if !q.closed.CompareAndSwap(false, true) || d.closed.Load() {
 		d.mu.Unlock()

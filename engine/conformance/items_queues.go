@@ -34,7 +34,7 @@ var objects = []Item{
 	not("A-16", "FCS scatter and VLAN stripping on UD are EOPNOTSUPP", "neither can be asked for", `FCS|Strip`),
 	not("A-17", "a source QPN of a queue pair's own is for UD only", "cannot be asked for", `SourceQPN`),
 	pass("A-18", "a TSO header on a UD queue pair is EINVAL, never an error without errno"),
-	later("A-19", "an indirection table together with a receive queue is EINVAL", needRSS),
+	not("A-19", "an indirection table together with a receive queue is EINVAL", "a receive hash has no receive queue to ask for: the queue pairs of its table have", `Indirection|RxHash`),
 	later("A-20", "an SRQ of 0 or too many requests, or a limit above them, is EINVAL", needSRQ),
 	later("A-21", "an SRQ type that the device lacks is EOPNOTSUPP", needSRQ),
 	later("A-22", "an SRQ that a queue pair uses is not destroyed: EBUSY", needSRQ),

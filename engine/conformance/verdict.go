@@ -81,8 +81,6 @@ var (
 	needEvents = &Capability{"events", "completion channels and asynchronous events (`FeatureEvents`, `OffloadSolicit`)",
 		func(c *engine.Caps) bool { return c.Features&engine.FeatureEvents != 0 || c.Has(engine.OffloadSolicit) },
 		regexp.MustCompile(`Channel|^Notify|ReqNotify|^Arm|Event|CompVector`)}
-	needRSS = &Capability{"RSS", "a receive hash over several queues (`FeatureRSS`)",
-		feature(engine.FeatureRSS), regexp.MustCompile(`RSS|Indirection|RxHash`)}
 	needTM = &Capability{"tag matching", "shared receive queues that match tags (`FeatureTagMatching`)",
 		feature(engine.FeatureTagMatching), regexp.MustCompile(`TagMatch|PostSRQOps`)}
 	needRawCsum = &Capability{"raw checksum", "checksums of raw sends (`OffloadRawCsum`)",
@@ -96,7 +94,7 @@ var (
 )
 
 // Capabilities lists all that items wait for.
-var Capabilities = []*Capability{needSRQ, needEvents, needRSS, needTM, needRawCsum, needRxCsum, needTSO, needRate}
+var Capabilities = []*Capability{needSRQ, needEvents, needTM, needRawCsum, needRxCsum, needTSO, needRate}
 
 // Item is one claim.
 type Item struct {

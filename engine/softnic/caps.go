@@ -9,7 +9,7 @@ import (
 // Caps tells what the NIC can do. There are no offloads yet: the engine refuses what would need them.
 func (n *NIC) Caps() engine.Caps {
 	i := &n.info
-	features := engine.Feature(0)
+	features := engine.FeatureRSS
 	if n.maxDatagram > 0 {
 		features |= engine.FeatureUD
 	}
@@ -17,6 +17,7 @@ func (n *NIC) Caps() engine.Caps {
 		Name: i.Name, Kind: i.Kind, Profile: n.cfg.Profile, IsWire: !i.Loop, Loop: i.Loop,
 		MAC: i.MAC, Addr4: i.Addr4, Addr6: i.Addr6, MTU: i.MTU, MinFrame: max(i.MinFrame, ethernetHeader), MaxFrame: i.MaxFrame,
 		SpeedBPS: i.SpeedBPS, IfIndex: i.IfIndex, NetNS: i.NetNS, MinInline: n.cfg.MinInline,
+		MaxRSSTable: maxRSSTable, RSSFields: rssFields,
 		MaxQP: maxQP, MaxCQ: maxCQ, MaxMR: maxMR - firstMR, MaxCQE: maxCQEntries - 1,
 		MaxSendWR: ring.MaxSlots, MaxRecvWR: ring.MaxSlots, MaxSendSGE: maxSGE, MaxRecvSGE: maxSGE,
 		Features: features, MaxDatagram: n.maxDatagram, MaxGroups: maxGroups, MaxGroupQPs: maxGroupQPs,

@@ -23,6 +23,7 @@ type qp struct {
 	mem      *ring.Region
 	shown    *atomic.Uint32 // the state, for the host half to read
 	ud       *udSide        // nil of a raw one
+	rss      *rss           // not nil: a receive hash, which has nothing else but its number
 }
 
 // cq is a completion queue as the device sees it.
@@ -177,7 +178,7 @@ func (n *NIC) DestroyQP(qpn uint32) error {
 // Attach gives a QP the frames that match a rule.
 func (n *NIC) Attach(qpn uint32, r engine.FlowRule) (id uint64, err error) {
 	err = n.control(func() (e error) {
-		q := n.findQP(qpn)
+		q := n.findTarget(qpn)
 		if q == nil {
 			return unknownQP(qpn)
 		}
@@ -201,6 +202,14 @@ func (n *NIC) Detach(id uint64) error {
 }
 
 func (n *NIC) findQP(qpn uint32) *qp {
+	if q := n.findTarget(qpn); q != nil && q.rss == nil {
+		return q
+	}
+	return nil
+}
+
+// findTarget finds what a flow rule may name: a queue pair or a receive hash.
+func (n *NIC) findTarget(qpn uint32) *qp {
 	if q := n.qps[qpn%maxQP]; q != nil && q.qpn == qpn {
 		return q
 	}

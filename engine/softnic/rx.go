@@ -89,7 +89,7 @@ func (n *NIC) deliverSteered(frames []wire.Frame) int {
 		if n.unfit(f) {
 			continue
 		}
-		count := n.steer(f.Data, &r.targets)
+		count := n.steering.targets(f.Data, &r.targets)
 		if count == 0 {
 			n.drop(engine.DropNoRule, len(f.Data))
 			continue

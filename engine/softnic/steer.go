@@ -22,6 +22,7 @@ type steering struct {
 	rules     []rule
 	multicast []rule
 	all       []rule
+	hashed    bool   // some rule is a receive hash's
 	parse     bool   // some match rule looks behind the MAC addresses
 	only      *qp    // the one QP with an all rule when there is no other rule: no look at the frame
 	nextID    uint64 // of the next rule; 0 is never used
@@ -39,7 +40,16 @@ type rule struct {
 // maxTargets bounds the copies of one frame.
 const maxTargets = 64
 
-// steer fills out with the QPs that get the frame, each once, and returns how many they are.
+// targets fills out with the QPs that get the frame and returns how many they are.
+func (s *steering) targets(frame []byte, out *[maxTargets]*qp) int {
+	count := s.steer(frame, out)
+	if s.hashed {
+		count = s.spread(frame, out[:count])
+	}
+	return count
+}
+
+// steer fills out with the QPs that get the frame, each once, and returns how many they are. A receive hash stands for itself.
 func (s *steering) steer(frame []byte, out *[maxTargets]*qp) int {
 	if s.parse {
 		s.parsed = proto.Parse(frame, &s.headers)
@@ -123,8 +133,13 @@ func (s *steering) remove(which func(*rule) bool) int {
 
 // settle derives what the receive path reads from the lists.
 func (s *steering) settle() {
-	s.only, s.parse = nil, false
-	if len(s.rules) == 0 && len(s.multicast) == 0 && len(s.all) == 1 {
+	s.only, s.parse, s.hashed = nil, false, false
+	for _, list := range [][]rule{s.rules, s.multicast, s.all} {
+		for i := range list {
+			s.hashed = s.hashed || list[i].q.rss != nil
+		}
+	}
+	if len(s.rules) == 0 && len(s.multicast) == 0 && len(s.all) == 1 && !s.hashed {
 		s.only = s.all[0].q
 	}
 	for i := range s.rules {
