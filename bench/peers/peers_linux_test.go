@@ -28,7 +28,7 @@ import (
 func TestContendersInProcessCountExactly(t *testing.T) {
 	cpus := pin.CPUs()
 	if len(cpus) < 2 {
-		t.Skip("needs two processors")
+		t.Skip("needs cpus: two of them are compared")
 	}
 	b := &bench{window: 5 * time.Millisecond, otherCPU: cpus[0], cpu: cpus[1], dir: t.TempDir()}
 	ran := 0
@@ -273,7 +273,7 @@ func TestAnInterruptedRunLeavesNothing(t *testing.T) {
 		t.Skip("needs root: it makes namespaces and interfaces")
 	}
 	if len(pin.CPUs()) < 2 {
-		t.Skip("needs two processors")
+		t.Skip("needs cpus: two of them are compared")
 	}
 	dir, temp := t.TempDir(), filepath.Join(t.TempDir(), "temp")
 	if err := os.Mkdir(temp, 0o755); err != nil {

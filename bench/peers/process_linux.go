@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -39,6 +40,7 @@ func (b *bench) start(ctx context.Context, path string, args ...string) (*proces
 	p.out.grown = make(chan struct{}, 1)
 	p.cmd = exec.Command(path, args...)
 	p.cmd.Dir = b.dir
+	p.cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+b.dir) // where DPDK keeps its files, but for root
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
 	p.cmd.WaitDelay = time.Second // for grandchildren that hold the pipes

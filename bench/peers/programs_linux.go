@@ -22,7 +22,7 @@ type program struct {
 
 // The programs. What is installed comes by the Debian package that from names first.
 var (
-	testpmd   = program{"dpdk-testpmd", "package dpdk-dev, with librte-net-null23, librte-net-memif23, librte-net-af-packet23"}
+	testpmd   = program{"dpdk-testpmd", "package dpdk-dev, with librte-net-null23, librte-net-memif23, librte-net-af-packet23, librte-net-af-xdp23"}
 	trafgen   = program{"trafgen", "package netsniff-ng"}
 	tcpreplay = program{"tcpreplay", "package tcpreplay"}
 	ethtool   = program{"ethtool", "package ethtool"}
@@ -32,7 +32,7 @@ var (
 
 // packages are those to install for a program.
 var packages = map[program][]string{
-	testpmd:   {"dpdk-dev", "librte-net-null23", "librte-net-memif23", "librte-net-af-packet23"},
+	testpmd:   {"dpdk-dev", "librte-net-null23", "librte-net-memif23", "librte-net-af-packet23", "librte-net-af-xdp23"},
 	trafgen:   {"netsniff-ng"},
 	tcpreplay: {"tcpreplay"},
 	ethtool:   {"ethtool"},

@@ -20,37 +20,38 @@ func (b *bench) receiveOffload() error {
 	return nil
 }
 
-func runPktgenReceive(ctx context.Context, b *bench) (sample, error) {
-	return b.underFire(ctx, func(ctx context.Context, far int) (s sample, err error) {
-		p, err := b.startOn(ctx, b.cpu, b.paths[pktgen], "rx", "packet:"+farEnd, "--no-tag",
-			"--duration", b.window.String(), "--interval", "0", "--output", "json")
-		if err != nil {
+func runPktgenReceive(uri string) func(context.Context, *bench) (sample, error) {
+	return func(ctx context.Context, b *bench) (sample, error) {
+		return b.underFire(ctx, func(ctx context.Context, _ int) (s sample, err error) {
+			p, err := b.startOn(ctx, b.cpu, b.paths[pktgen], "rx", uri, "--no-tag",
+				"--duration", b.window.String(), "--interval", "0", "--output", "json")
+			if err != nil {
+				return s, err
+			}
+			s.command = p.command
+			r, err := p.report()
+			s.packets, s.elapsed = r.Received, time.Duration(r.ElapsedNS)
 			return s, err
-		}
-		s.command = p.command
-		r, err := p.report()
-		s.packets, s.elapsed = r.Received, time.Duration(r.ElapsedNS)
-		return s, err
-	})
+		})
+	}
 }
 
-func runTestpmdReceive(ctx context.Context, b *bench) (sample, error) {
-	return b.underFire(ctx, func(ctx context.Context, far int) (s sample, err error) {
-		r, err := b.startPMD(ctx, pmd{
-			mainCPU: b.otherCPU, cpu: b.cpu, prefix: "peersreceive", mode: "rxonly",
-			vdevs: []string{"net_af_packet0,iface=" + farEnd},
-		})
-		if err != nil {
+func runTestpmdReceive(vdev string) func(context.Context, *bench) (sample, error) {
+	return func(ctx context.Context, b *bench) (sample, error) {
+		return b.underFire(ctx, func(ctx context.Context, _ int) (s sample, err error) {
+			r, err := b.startPMD(ctx, pmd{mainCPU: b.otherCPU, cpu: b.cpu, prefix: "peersrx", mode: "rxonly", vdevs: []string{vdev}})
+			if err != nil {
+				return s, err
+			}
+			defer r.quit()
+			s, err = b.measure(ctx, func() (uint64, error) {
+				n, _, err := r.count(ctx)
+				return n, err
+			})
+			s.command = r.command
 			return s, err
-		}
-		defer r.quit()
-		s, err = b.measure(ctx, func() (uint64, error) {
-			n, _, err := r.count(ctx)
-			return n, err
 		})
-		s.command = r.command
-		return s, err
-	})
+	}
 }
 
 // Geometry of the ring: 32 blocks of 256 KiB, handed over when full or 1 ms old, the shortest the kernel knows.

@@ -50,6 +50,10 @@ const (
 	trafgenTX   = "trafgen"
 	tcpreplayTX = "tcpreplay -K"
 	packetTX    = "testpmd net_af_packet txonly"
+	pktgenXDPTX = "pktgen tx xdp:"
+	xdpTX       = "testpmd net_af_xdp txonly"
+	pktgenXDPRX = "pktgen rx xdp:"
+	xdpRX       = "testpmd net_af_xdp rxonly"
 	pktgenRX    = "pktgen rx packet:"
 	packetRX    = "testpmd net_af_packet rxonly"
 	ringV3RX    = "a bare TPACKET_V3 ring"
@@ -126,15 +130,18 @@ func transmitRow(key, receiver string, xdp bool) row {
 	return row{
 		key: key, title: "Sending 60-byte frames over a veth to " + receiver, unit: mpps,
 		contenders: []contender{
-			{name: pktgenTX, root: true, needs: []program{pktgen}, run: overVeth(xdp, pktgenSender)},
+			{name: pktgenTX, root: true, needs: []program{pktgen}, run: overVeth(xdp, pktgenSender("packet:"+nearEnd))},
 			{name: trafgenTX, root: true, needs: []program{trafgen}, run: overVeth(xdp, trafgenSender)},
 			{name: tcpreplayTX, root: true, needs: []program{tcpreplay}, run: overVeth(xdp, tcpreplaySender)},
-			{name: packetTX, root: true, needs: []program{testpmd}, run: overVeth(xdp, testpmdSender)},
+			{name: packetTX, root: true, needs: []program{testpmd}, run: overVeth(xdp, testpmdSender("net_af_packet0,iface="+nearEnd+",qdisc_bypass=1"))},
+			{name: pktgenXDPTX, root: true, needs: []program{pktgen}, run: overVeth(xdp, pktgenSender("xdp:"+nearEnd))},
+			{name: xdpTX, root: true, needs: []program{testpmd}, run: overVeth(xdp, testpmdSender("net_af_xdp0,iface="+nearEnd))},
 		},
 		bars: []bar{
 			{ours: pktgenTX, peer: packetTX, atLeast: 0.95},
 			{ours: pktgenTX, peer: trafgenTX, atLeast: 1.1},
 			{ours: pktgenTX, peer: tcpreplayTX, atLeast: 1.1, aim: true},
+			{ours: pktgenXDPTX, peer: xdpTX, atLeast: 1},
 		},
 	}
 }
@@ -145,13 +152,16 @@ func receiveRow() row {
 		key: "rx", title: "Receiving 60-byte frames from a veth, under a source of XDP live frames",
 		unit: mpps,
 		contenders: []contender{
-			{name: pktgenRX, root: true, needs: []program{pktgen, ethtool}, run: runPktgenReceive},
-			{name: packetRX, root: true, needs: []program{testpmd, ethtool}, run: runTestpmdReceive},
+			{name: pktgenRX, root: true, needs: []program{pktgen, ethtool}, run: runPktgenReceive("packet:" + farEnd)},
+			{name: packetRX, root: true, needs: []program{testpmd, ethtool}, run: runTestpmdReceive("net_af_packet0,iface=" + farEnd)},
+			{name: pktgenXDPRX, root: true, needs: []program{pktgen, ethtool}, run: runPktgenReceive("xdp:" + farEnd)},
+			{name: xdpRX, root: true, needs: []program{testpmd, ethtool}, run: runTestpmdReceive("net_af_xdp0,iface=" + farEnd)},
 			{name: ringV3RX, root: true, needs: []program{ethtool}, run: runRingV3},
 		},
 		bars: []bar{
 			{ours: pktgenRX, peer: packetRX, atLeast: 1, aim: true},
 			{ours: pktgenRX, peer: ringV3RX, atLeast: 1, aim: true},
+			{ours: pktgenXDPRX, peer: xdpRX, atLeast: 1.05},
 		},
 	}
 }
