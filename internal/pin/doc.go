@@ -8,5 +8,6 @@
 // Pin locks the goroutine to its thread, binds the thread to one processor, and
 // keeps the process's other threads off it: threads that were there before, and
 // threads started later, which inherit what their parent has. Other processes
-// are not moved. On systems other than Linux only the thread is locked.
+// are not moved. GOMAXPROCS stays as it is at the first pin: the runtime no
+// longer adapts it. On systems other than Linux only the thread is locked.
 package pin

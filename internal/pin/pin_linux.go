@@ -66,6 +66,10 @@ func Pin(cpu int) (unpin func(), err error) {
 	if len(pinned) == 0 && err == nil {
 		fallback = before
 		remember()
+		// From Go 1.25 on the runtime sets GOMAXPROCS anew when the affinity of its own threads changes, and would
+		// leave two pinned goroutines of a machine with two processors to take turns. Setting it, to what it is,
+		// ends that.
+		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	}
 	if err == nil {
 		one.Set(cpu)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -126,5 +127,30 @@ func TestPinRefusesWhatDoesNotExist(t *testing.T) {
 	}
 	if after, _ := CurrentAffinity(); !slices.Equal(before, after) {
 		t.Errorf("affinity %v after refusals, want %v", after, before)
+	}
+}
+
+// The runtime looks at the process's affinity once a second (sysmon, Go 1.25 and later).
+func TestPinLeavesTheRuntimeItsProcessors(t *testing.T) {
+	cpus := CPUs()
+	if len(cpus) < 2 {
+		t.Skip("one processor")
+	}
+	before := runtime.GOMAXPROCS(0)
+	if before < 2 {
+		t.Skip("GOMAXPROCS is 1")
+	}
+	defer runtime.GOMAXPROCS(before)
+	runtime.SetDefaultGOMAXPROCS() // as in a program: testing sets it by hand
+	before = runtime.GOMAXPROCS(0)
+	unpin, err := Pin(cpus[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unpin()
+	for start := time.Now(); time.Since(start) < 2500*time.Millisecond; runtime.Gosched() {
+		if now := runtime.GOMAXPROCS(0); now != before {
+			t.Fatalf("GOMAXPROCS is %d with one thread pinned, was %d", now, before)
+		}
 	}
 }
