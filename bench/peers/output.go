@@ -41,7 +41,7 @@ func writeText(w io.Writer, r *result) error {
 			p.line("  %s", n)
 		}
 		for _, c := range row.commands() {
-			p.line("  %s: %s", c[0], c[1])
+			p.line("  [%s] %s", c[0], c[1])
 		}
 	}
 	return p.err
@@ -68,7 +68,7 @@ func writeMarkdown(w io.Writer, r *result) error {
 			p.line("- %s", n)
 		}
 		for _, c := range row.commands() {
-			p.line("- %s: `%s`", c[0], c[1])
+			p.line("- [%s] `%s`", c[0], c[1])
 		}
 	}
 	return p.err

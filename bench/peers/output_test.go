@@ -46,7 +46,7 @@ func TestMarkdown(t *testing.T) {
 		"| ours / absent | - | - | 0 | >= 1 | no figures |\n",
 		"| ours | 20.0 | 10.0 to 30.0 | 3 | <= 15 | equal |\n",
 		"| ours <= 16, the worst of the other | equal |\n",
-		"- peer failed: round 2: it broke\n- absent did not run: it needs luck: none\n- ours: `do ours`\n- peer: `do peer`\n",
+		"- peer failed: round 2: it broke\n- absent did not run: it needs luck: none\n- [ours] `do ours`\n- [peer] `do peer`\n",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, &out)
@@ -61,7 +61,7 @@ func TestTextAndJSONSayTheSame(t *testing.T) {
 	if err := writeText(&text, r); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"INTERRUPTED", "key: A title (Mpps)\n", "  ours       20.0  10.0 to 30.0  3\n", "  ours: do ours\n"} {
+	for _, want := range []string{"INTERRUPTED", "key: A title (Mpps)\n", "  ours       20.0  10.0 to 30.0  3\n", "  [ours] do ours\n"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("no %q in\n%s", want, &text)
 		}

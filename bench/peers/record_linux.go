@@ -11,51 +11,70 @@ import (
 	"github.com/bluering/bluering/engine/latency"
 )
 
-// latencies are the same for all: spread over the decades from a nanosecond to a millisecond.
-func latencies() []int64 {
+// ofARun are values as a run has them: within a factor of two, but for one in a hundred that is anywhere below 2^20 ns.
+func ofARun() []int64 {
+	return values(func(r *rand.Rand) int64 {
+		if r.UintN(100) == 0 {
+			return anywhere(r)
+		}
+		return 2000 + r.Int64N(2000)
+	})
+}
+
+// ofAllDecades are the worst for a cache: every power of two below 2^20 ns is as likely as the others.
+func ofAllDecades() []int64 { return values(anywhere) }
+
+func anywhere(r *rand.Rand) int64 { return r.Int64N(1 << (1 + r.UintN(20))) }
+
+// values are the same for all.
+func values(next func(*rand.Rand) int64) []int64 {
 	r := rand.New(rand.NewPCG(1, 2))
 	out := make([]int64, 4096)
 	for i := range out {
-		out[i] = int64(r.Uint64N(1 << (1 + r.UintN(20))))
+		out[i] = next(r)
 	}
 	return out
 }
 
-func recordOurs(ctx context.Context, b *bench) (s sample, err error) {
-	s.command = "in process: latency.Recorder.Record of 4096 values between 0 and 2^20 ns, again and again"
-	rec, values := latency.New(latency.Options{}), latencies()
-	err = pinned(b.cpu, func() error {
-		return s.repeat(ctx, b.window, func() (int, error) {
-			for range between {
-				for _, v := range values {
-					rec.Record(v)
-				}
-			}
-			return between * len(values), nil
-		})
-	})
-	if err == nil && rec.Count() < s.packets {
-		err = errors.New("the recorder has fewer values than it was given")
-	}
-	return s, err
-}
-
-func recordHDR(ctx context.Context, b *bench) (s sample, err error) {
-	s.command = "in process: hdrhistogram.Histogram.RecordValue of the same values, range and precision"
-	h, values := hdr.New(1, latency.DefaultMaxNS, 3), latencies()
-	err = pinned(b.cpu, func() error {
-		return s.repeat(ctx, b.window, func() (int, error) {
-			for range between {
-				for _, v := range values {
-					if err := h.RecordValue(v); err != nil {
-						return 0, err
+func recordOurs(values []int64) func(context.Context, *bench) (sample, error) {
+	return func(ctx context.Context, b *bench) (s sample, err error) {
+		s.command = "in process: latency.Recorder.Record of 4096 values, again and again"
+		rec := latency.New(latency.Options{})
+		err = pinned(b.cpu, func() error {
+			return s.repeat(ctx, b.window, func() (int, error) {
+				for range between {
+					for _, v := range values {
+						rec.Record(v)
 					}
 				}
-			}
-			return between * len(values), nil
+				return between * len(values), nil
+			})
 		})
-	})
-	return s, err
+		if err == nil && rec.Count() < s.packets {
+			err = errors.New("the recorder has fewer values than it was given")
+		}
+		return s, err
+	}
+}
+
+func recordHDR(values []int64) func(context.Context, *bench) (sample, error) {
+	return func(ctx context.Context, b *bench) (s sample, err error) {
+		s.command = "in process: hdrhistogram.Histogram.RecordValue of the same values, range and precision"
+		h := hdr.New(1, latency.DefaultMaxNS, 3)
+		err = pinned(b.cpu, func() error {
+			return s.repeat(ctx, b.window, func() (int, error) {
+				for range between {
+					for _, v := range values {
+						if err := h.RecordValue(v); err != nil {
+							return 0, err
+						}
+					}
+				}
+				return between * len(values), nil
+			})
+		})
+		return s, err
+	}
 }
 
 // gaps counts the ticks between readings of the counter: by value up to maxGap, one more slot for longer ones.

@@ -59,6 +59,7 @@ const (
 	ringV3RX    = "a bare TPACKET_V3 ring"
 	recorder    = "bluering engine/latency"
 	hdrRecorder = "hdrhistogram-go"
+	decades     = ", values over six decades"
 	spinGo      = "bluering: pinned goroutine"
 	spinC       = "C loop"
 )
@@ -110,7 +111,12 @@ func rows() []row {
 		},
 		{
 			key: "record", title: "Recording a latency", unit: nanos,
-			contenders: []contender{{name: recorder, run: recordOurs}, {name: hdrRecorder, run: recordHDR}},
+			contenders: []contender{
+				{name: recorder, run: recordOurs(ofARun())},
+				{name: hdrRecorder, run: recordHDR(ofARun())},
+				{name: recorder + decades, run: recordOurs(ofAllDecades())},
+				{name: hdrRecorder + decades, run: recordHDR(ofAllDecades())},
+			},
 			bars:       []bar{{ours: recorder, atMost: 4}},
 		},
 		{
