@@ -117,7 +117,7 @@ func rows() []row {
 				{name: recorder + decades, run: recordOurs(ofAllDecades())},
 				{name: hdrRecorder + decades, run: recordHDR(ofAllDecades())},
 			},
-			bars:       []bar{{ours: recorder, atMost: 4}},
+			bars: []bar{{ours: recorder, atMost: 4}},
 		},
 		{
 			key: "gap", title: "Gaps of a loop that reads the time stamp counter on a core of its own",
