@@ -86,6 +86,7 @@ type QPSpec struct {
 	RQEntries        int    // a power of two
 	RQStride         int    // bytes, a power of two
 	MaxTSOHeader     int    // 0: no segmentation
+	RxCsum           bool   // raw packets' checksums are checked, and the CQE tells
 	SigAll           bool   // every WQE asks for its completion; the engine sets the bit
 	BlockSelfLB      bool   // UD: no copy of its own multicast
 }

@@ -302,8 +302,8 @@ func (e *encoder) planRaw(wr *SendWR, p *plan, segs int) (int, Cause) {
 	return segs, CauseNone
 }
 
-// planTSO sizes a segmented send (K-01..K-06). A payload that is empty has no
-// WQE in the format.
+// planTSO sizes a segmented send (K-01..K-07). One without payload is a frame of
+// the header.
 func (e *encoder) planTSO(wr *SendWR, p *plan) Cause {
 	n := len(wr.TSOHeader)
 	switch {
@@ -311,8 +311,6 @@ func (e *encoder) planTSO(wr *SendWR, p *plan) Cause {
 		return CauseTSOHeader
 	case wr.MSS == 0 && e.profile != ProfileMLX5:
 		return CauseTSOMSS
-	case p.total == 0:
-		return CauseNoData
 	case e.maxTSO != 0 && p.total > e.maxTSO:
 		return CauseTSOLength
 	}

@@ -60,7 +60,7 @@ func ExampleDevice_Caps() {
 	// Output:
 	// loop mlx5 leaves this process: false MTU 9000
 	// bytes of a frame that must stand in the WQE: 18
-	// checksums: false datagrams: true
+	// checksums: true datagrams: true
 	// true true 1
 }
 

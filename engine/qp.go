@@ -17,8 +17,9 @@ type QPConfig struct {
 	MaxRecvWR      int
 	MaxSendSGE     int
 	MaxRecvSGE     int
-	MaxInline      int // bytes that a request may carry inline
-	MaxTSOHeader   int // 0: no segmentation
+	MaxInline      int  // bytes that a request may carry inline
+	MaxTSOHeader   int  // 0: no segmentation
+	RxCsum         bool // check the checksums of what is received: WCCsumOK (H-07); costs time
 	SigAll         bool
 	BlockSelfLB    bool // UD: no copy of what it sends to a group it is in (BLOCK_SELF_MCAST_LB)
 }
@@ -152,6 +153,12 @@ func (c *QPConfig) check(d *Device) error {
 	if c.MaxTSOHeader > 0 && !l.Has(OffloadRawTSO) {
 		return fmt.Errorf("the device does not segment: %w", syscall.EOPNOTSUPP)
 	}
+	if c.RxCsum && c.Type != RawPacket {
+		return fmt.Errorf("receive checksums on a %v queue pair: %w", c.Type, syscall.EINVAL)
+	}
+	if c.RxCsum && !l.Has(OffloadRxCsum) {
+		return fmt.Errorf("the device does not check received checksums: %w", syscall.EOPNOTSUPP)
+	}
 	return nil
 }
 
@@ -185,6 +192,7 @@ func (c *QPConfig) geometry(l *Caps) (s QPSpec, g QPCap, err error) {
 	s.SQSlots = g.SendSlots
 	s.RQEntries, s.RQStride, g.MaxRecvWR, g.MaxRecvSGE, err = ring.RQGeometry(max(c.MaxRecvWR, 1), max(c.MaxRecvSGE, 1))
 	s.Type, s.MaxTSOHeader, s.SigAll, s.BlockSelfLB = c.Type, c.MaxTSOHeader, c.SigAll, c.BlockSelfLB
+	s.RxCsum = c.RxCsum
 	return s, g, err
 }
 

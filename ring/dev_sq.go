@@ -37,7 +37,7 @@ type SendWQE struct {
 	Signaled  bool
 	Solicited bool
 	Fence     bool
-	CsumFlags uint8 // CsumL3, CsumL4
+	CsumFlags uint8 // CsumL3, CsumL4, CsumInnerL3, CsumInnerL4
 	Syndrome  Syndrome
 	Rule      Rule
 	MSS       uint16

@@ -66,12 +66,12 @@ var ruleInfo = [ruleCount]struct {
 	RuleCompletion:    {"completion", "MLX5_WQE_CTRL_CQ_UPDATE, or none", SynLocalQPOp},
 	RuleOpcode:        {"opcode", "FORMAT, opcodes: SEND and TSO on RAW_PACKET, SEND and SEND_IMM on UD", SynLocalQPOp},
 	RuleEthReserved:   {"eth-reserved", "FORMAT, profile: no software parser, no metadata", SynLocalQPOp},
-	RuleCsumFlags:     {"csum-flags", "MLX5_ETH_WQE_L3_CSUM and L4_CSUM; no inner headers", SynLocalQPOp},
+	RuleCsumFlags:     {"csum-flags", "MLX5_ETH_WQE_L3_CSUM, L4_CSUM and the INNER ones; the rest is reserved", SynLocalQPOp},
 	RuleInlineHdrRoom: {"inline-hdr-room", "mlx5_wqe_eth_seg.inline_hdr_sz lies within ds", SynLocalQPOp},
 	RuleMinInline:     {"min-inline", "FORMAT, Ethernet segment: 18 bytes on devices that demand a header", SynLocalQPOp},
 	RuleMSS:           {"mss", "mlx5_wqe_eth_seg.mss, set for TSO and only there", SynLocalQPOp},
 	RuleTSOHeader:     {"tso-header", "ibv_post_send: a TSO header has at least 14 bytes", SynLocalQPOp},
-	RuleTSOPayload:    {"tso-payload", "FORMAT, TSO: payload is in pointers and not empty", SynLocalQPOp},
+	RuleTSOPayload:    {"tso-payload", "FORMAT, TSO: payload is in pointers", SynLocalQPOp},
 	RuleAVRoom:        {"av-room", "mlx5_wqe_datagram_seg is 48 bytes", SynLocalQPOp},
 	RuleAVLong:        {"av-long", "MLX5_EXTENDED_UD_AV", SynLocalQPOp},
 	RuleAVReserved:    {"av-reserved", "mlx5_wqe_av: reserved words, and no GRH bit on Ethernet", SynLocalQPOp},
@@ -195,7 +195,7 @@ func (v *SendWQE) decodeEth(w []Block, ds, minInline int) (next int, r Rule) {
 	switch {
 	case e0>>32 != 0 || e0>>16&0xff != 0 || e1>>32 != 0:
 		return 0, RuleEthReserved
-	case v.CsumFlags&^(CsumL3|CsumL4) != 0:
+	case v.CsumFlags&^(CsumL3|CsumL4|CsumInnerL3|CsumInnerL4) != 0:
 		return 0, RuleCsumFlags
 	case next > ds:
 		return 0, RuleInlineHdrRoom
@@ -275,7 +275,7 @@ func (v *SendWQE) checkWhole(k Kind) Rule {
 	switch {
 	case k == RawPacket && v.Bytes == 0:
 		return RuleEmptyFrame
-	case v.Opcode == OpTSO && v.NSeg == 0:
+	case v.Opcode == OpTSO && len(v.Inline) != 0:
 		return RuleTSOPayload
 	}
 	return RuleNone

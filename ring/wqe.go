@@ -59,6 +59,10 @@ const (
 const (
 	CsumL3 = 0x40 // MLX5_ETH_WQE_L3_CSUM
 	CsumL4 = 0x80 // MLX5_ETH_WQE_L4_CSUM
+
+	// Of the headers within a tunnel; verbs have no way to ask for them.
+	CsumInnerL3 = 0x10 // MLX5_ETH_WQE_L3_INNER_CSUM, in the Linux driver's header
+	CsumInnerL4 = 0x20 // MLX5_ETH_WQE_L4_INNER_CSUM, there too
 )
 
 // EthInline18 is the number of frame bytes that older devices, and those with

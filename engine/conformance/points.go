@@ -34,4 +34,6 @@ var Points = []Point{
 		"sends leaves the port", "as strict", "sent to the wire, as without mlx5dv's self-loopback flags", "J-30"},
 	{20, "address of another protection domain", "EINVAL", "posted; completes with LOC_QP_OP_ERR", "sent: the request holds a copy " +
 		"of the address", "C-29"},
+	{21, "segmented send without IP_CSUM", "checksums are made", "as strict", "sent as the header has them", "K-12"},
+	{22, "segmented send with an MSS of 0", "EINVAL", "EINVAL", "posted; completes with LOC_QP_OP_ERR", "K-06"},
 }

@@ -178,16 +178,25 @@ var _ = register(map[string]func(*trial){
 		caps := a.dev.Caps()
 		wr := a.send(1, a.frame(60, 0))
 		wr.Flags |= engine.IPCsum
-		if !caps.Has(engine.OffloadRawCsum) {
-			a.refused("raw", []engine.SendWR{wr}, 0, syscall.EINVAL)
-		}
+		less, err := engine.NewDevice(withoutOffloads{a.dev.Backend()})
+		x.ok(err)
+		cq, err := less.NewCQ(4)
+		x.ok(err)
+		pd := less.NewPD()
+		pool, err := pd.AllocPool(1, 60)
+		x.ok(err)
+		q, err := pd.NewQP(engine.QPConfig{Type: engine.RawPacket, SendCQ: cq, RecvCQ: cq})
+		x.ok(err)
+		x.ok(q.MoveTo(toRTS, engine.QPAttr{}))
+		_, err = q.Post([]engine.SendWR{{Opcode: engine.OpSend, Flags: engine.IPCsum, SGEs: []engine.SGE{pool.SGE(0, 60)}}})
+		x.want("raw", err, syscall.EINVAL)
 		if caps.Has(engine.OffloadUDCsum) {
 			return
 		}
 		u := a.ud()
 		x.ok(u.MoveTo(toRTS, engine.QPAttr{}))
 		wr.AH = a.ah()
-		_, err := u.Post([]engine.SendWR{wr})
+		_, err = u.Post([]engine.SendWR{wr})
 		x.want("UD", err, choose[error](x, 17, syscall.EINVAL, nil, nil))
 	},
 	"C-22": func(x *trial) {
@@ -458,4 +467,13 @@ func badBatch(x *trial) {
 	x.ok(a.qp.PostAll(wrs[:2]))
 	b.arrives(a.frame(60, 0), a.frame(60, 1))
 	a.take(2)
+}
+
+// withoutOffloads is a device that does nothing to packets.
+type withoutOffloads struct{ engine.Backend }
+
+func (w withoutOffloads) Caps() engine.Caps {
+	c := w.Backend.Caps()
+	c.Offloads = 0
+	return c
 }

@@ -70,10 +70,6 @@ func feature(f engine.Feature) func(*engine.Caps) bool {
 	return func(c *engine.Caps) bool { return c.Features&f != 0 }
 }
 
-func offload(o engine.Offload) func(*engine.Caps) bool {
-	return func(c *engine.Caps) bool { return c.Has(o) }
-}
-
 // The capabilities.
 var (
 	needSRQ = &Capability{"SRQ", "shared receive queues (`FeatureSRQ`)",
@@ -83,18 +79,12 @@ var (
 		regexp.MustCompile(`Channel|^Notify|ReqNotify|^Arm|Event|CompVector`)}
 	needTM = &Capability{"tag matching", "shared receive queues that match tags (`FeatureTagMatching`)",
 		feature(engine.FeatureTagMatching), regexp.MustCompile(`TagMatch|PostSRQOps`)}
-	needRawCsum = &Capability{"raw checksum", "checksums of raw sends (`OffloadRawCsum`)",
-		offload(engine.OffloadRawCsum), nil}
-	needRxCsum = &Capability{"receive checksum", "checksums of raw receives (`OffloadRxCsum`)",
-		offload(engine.OffloadRxCsum), nil}
-	needTSO = &Capability{"TSO", "segmentation of raw sends (`OffloadRawTSO`)",
-		offload(engine.OffloadRawTSO), nil}
 	needRate = &Capability{"rate limit", "pacing by the device (`Caps.MaxRateKbps`)",
 		func(c *engine.Caps) bool { return c.MaxRateKbps != 0 }, nil}
 )
 
 // Capabilities lists all that items wait for.
-var Capabilities = []*Capability{needSRQ, needEvents, needTM, needRawCsum, needRxCsum, needTSO, needRate}
+var Capabilities = []*Capability{needSRQ, needEvents, needTM, needRate}
 
 // Item is one claim.
 type Item struct {

@@ -159,6 +159,9 @@ func (p *pair) pieces(r *request, kind int) {
 	}
 	switch kind {
 	case 1, 2: // two pieces, and one that is empty where there is room for it
+		if s.one(3) && p.typ == engine.RawPacket {
+			r.wr.Flags |= engine.IPCsum // the frame is not IP, and comes as it is
+		}
 		if n > 40 {
 			split(s.temp)
 			w.temp = true
@@ -199,7 +202,7 @@ func (p *pair) inline(r *request) {
 // refused makes a request that the engine does not take, or that only a device of profile mlx5 judges.
 func (p *pair) refused(r *request, off, n int) {
 	s := p.s
-	switch s.rnd.IntN(7) {
+	switch s.rnd.IntN(6) {
 	case 0:
 		r.wr.SGEs, r.cause = nil, engine.CauseNoData
 	case 1:
@@ -207,19 +210,16 @@ func (p *pair) refused(r *request, off, n int) {
 	case 2:
 		r.wr.SGEs[0].MR, r.cause = s.stale, engine.CauseKey
 	case 3:
-		r.wr.Flags |= engine.IPCsum
-		r.cause = engine.CauseCsum
-	case 4:
 		r.wr.SGEs[0].MR = engine.MRFromKey(0xffffff00, 1, 1)
 		if r.send.want = engine.StatusLocProt; s.cfg.MinInline != 0 {
 			r.cause = engine.CauseForeignKey
 		}
-	case 5:
+	case 4:
 		r.wr.SGEs[0].Off = memBytes
 		if r.send.want = engine.StatusLocProt; s.cfg.MinInline != 0 {
 			r.cause = engine.CauseBounds
 		}
-	case 6:
+	case 5:
 		r.wr.Opcode = engine.OpRead
 		if r.send.want = engine.StatusLocQPOp; s.cfg.Profile != engine.ProfileMLX5 {
 			r.cause = engine.CauseOpcode

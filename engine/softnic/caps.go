@@ -6,7 +6,7 @@ import (
 	"github.com/bluering/bluering/ring"
 )
 
-// Caps tells what the NIC can do. There are no offloads yet: the engine refuses what would need them.
+// Caps tells what the NIC can do.
 func (n *NIC) Caps() engine.Caps {
 	i := &n.info
 	features := engine.FeatureRSS
@@ -19,6 +19,8 @@ func (n *NIC) Caps() engine.Caps {
 		SpeedBPS: i.SpeedBPS, IfIndex: i.IfIndex, NetNS: i.NetNS, MinInline: n.cfg.MinInline,
 		MaxRSSTable: maxRSSTable, RSSFields: rssFields,
 		MaxQP: maxQP, MaxCQ: maxCQ, MaxMR: maxMR - firstMR, MaxCQE: maxCQEntries - 1,
+		Offloads: engine.OffloadRawCsum | engine.OffloadRawTSO | engine.OffloadRxCsum,
+		MaxTSO:   maxTSO, MaxTSOHeader: maxTSOHeader,
 		MaxSendWR: ring.MaxSlots, MaxRecvWR: ring.MaxSlots, MaxSendSGE: maxSGE, MaxRecvSGE: maxSGE,
 		Features: features, MaxDatagram: n.maxDatagram, MaxGroups: maxGroups, MaxGroupQPs: maxGroupQPs,
 	}

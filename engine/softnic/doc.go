@@ -17,6 +17,8 @@
 //	frames from the wire + TxLooped + RxCopies = RxFrames + RxCNPs + the Drop counters
 //	send WQEs executed = TxFrames + datagrams to own addresses + TxTooLong + TxErrors + TxFlushed
 //
+// A segmented WQE counts a frame for each segment.
+//
 // # Datagrams
 //
 // UD queue pairs speak RoCE v2 (roce.go, ud_tx.go, ud_rx.go, mcast.go). A received packet is judged in the order of
@@ -27,6 +29,11 @@
 // beside. On a lossless wire a datagram without receive WQE waits as any frame does, but for one that is looped back,
 // which is dropped.
 //
-// Not built: checksum offload, segmentation, shared receive queues. Caps say so; a WQE that asks for one all the same
-// fails with a local QP operation error and counts in TxNotBuilt.
+// # Offloads
+//
+// A WQE's checksum flags make the IPv4, TCP and UDP checksums of its frame, within VXLAN and GENEVE too (offload.go).
+// A TSO WQE becomes a frame per segment, a burst at a time, and goes on where it stopped when the wire was full
+// (segment.go). Received checksums are checked for queue pairs that ask (engine.QPConfig.RxCsum).
+//
+// Not built: shared receive queues. Caps say so.
 package softnic

@@ -42,7 +42,7 @@ func (q *qp) receives() bool {
 }
 
 // SetState moves a QP. When it returns, everything that the old state did is published: after RTS to SQD no
-// send is in progress, after a move to ERR all WRs posted before it are flushed, after RESET no CQE of the QP
+// send is in progress but a segmented one that the wire had no room for, which goes on in RTS; after a move to ERR all WRs posted before it are flushed, after RESET no CQE of the QP
 // comes any more.
 func (n *NIC) SetState(qpn uint32, to engine.QPState, a engine.QPAttr) error {
 	return n.control(func() error {
@@ -56,6 +56,7 @@ func (n *NIC) SetState(qpn uint32, to engine.QPState, a engine.QPAttr) error {
 		switch to {
 		case engine.StateReset:
 			q.sq.Reset()
+			q.cut = 0
 			q.rq.Reset()
 		case engine.StateErr:
 			q.move(to)

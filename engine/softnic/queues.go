@@ -24,6 +24,8 @@ type qp struct {
 	shown    *atomic.Uint32 // the state, for the host half to read
 	ud       *udSide        // nil of a raw one
 	rss      *rss           // not nil: a receive hash, which has nothing else but its number
+	cut      int            // segments of the first WQE that have left already: a TSO whose wire was full
+	rxCsum   bool           // what it receives is checked
 }
 
 // cq is a completion queue as the device sees it.
@@ -98,7 +100,7 @@ func (n *NIC) NewQP(s engine.QPSpec) (m engine.QPMem, err error) {
 		if !ok {
 			return fmt.Errorf("softnic: all %d queue pairs are in use: %w", maxQP, syscall.ENOMEM)
 		}
-		q := &qp{qpn: qpn, pd: s.PD, uidx: s.UserIndex, kind: s.Type, scq: scq, rcq: rcq, shown: new(atomic.Uint32)}
+		q := &qp{qpn: qpn, pd: s.PD, uidx: s.UserIndex, kind: s.Type, scq: scq, rcq: rcq, shown: new(atomic.Uint32), rxCsum: s.RxCsum}
 		if s.Type == engine.UD {
 			if err := n.newUD(q, &s); err != nil {
 				return err

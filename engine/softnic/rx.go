@@ -25,7 +25,7 @@ func (n *NIC) receive(budget int) int {
 	total := 0
 	for total < budget {
 		want := min(budget-total, burst)
-		if q := n.only; q != nil && n.spans != nil && n.uds == 0 && q.receives() {
+		if q := n.only; q != nil && n.spans != nil && n.uds == 0 && !q.rxCsum && q.receives() {
 			took, got := n.deliverSpans(q, want)
 			n.wire.Release(took)
 			if total += took; took != 0 && took == got {
@@ -67,7 +67,11 @@ func (n *NIC) deliverRaw(frames []wire.Frame) int {
 // deliverOnly is the way of a burst when one all rule is the only rule: nothing looks at the frames. It
 // returns how many frames are done with.
 func (n *NIC) deliverOnly(q *qp, frames []wire.Frame) int {
-	for i := n.deliverRun(q, frames); i < len(frames); i++ {
+	i := 0
+	if !q.rxCsum {
+		i = n.deliverRun(q, frames)
+	}
+	for ; i < len(frames); i++ {
 		f := &frames[i]
 		if n.unfit(f) {
 			continue
@@ -212,6 +216,9 @@ func (n *NIC) completeReceive(q *qp, f *wire.Frame) {
 		at = n.time()
 	}
 	c.PutRecv(q.uidx, q.qpn, uint32(len(f.Data)), counter, uint64(at))
+	if q.rxCsum {
+		c.SetHeaders(judge(f))
+	}
 	q.rcq.dev.Seal(sealRecv)
 }
 

@@ -16,6 +16,7 @@ type sender struct {
 	pieces [maxPieces][]byte
 	lens   [burst]int32
 	bufs   [burst][]byte
+	cutter cutter
 }
 
 // job is one WQE of a burst, decoded and checked.
@@ -24,6 +25,7 @@ type job struct {
 	index    uint16
 	opcode   ring.Opcode
 	signaled bool
+	csum     uint8 // flags of the Ethernet segment
 }
 
 // send executes up to limit WQEs of a QP in RTS, in two phases:
@@ -45,6 +47,9 @@ func (n *NIC) send(q *qp, limit int) int {
 	s := &n.tx
 	first := *q.sq
 	jobs, bad := n.decode(q, limit)
+	if jobs == 0 && bad == cutNext {
+		return n.sendSegments(q, limit)
+	}
 	room := jobs
 	if jobs > 0 {
 		if room = n.wire.Reserve(s.lens[:jobs], s.bufs[:jobs]); room < jobs {
@@ -54,7 +59,7 @@ func (n *NIC) send(q *qp, limit int) int {
 		}
 		n.transmit(q, room)
 	}
-	if bad != 0 {
+	if bad != 0 && bad != cutNext {
 		n.sendError(q, bad)
 		room++
 	}
@@ -84,13 +89,16 @@ func (n *NIC) decode(q *qp, limit int) (jobs int, bad ring.Syndrome) {
 		default:
 			return jobs, 0
 		}
+		if s.wqe.Opcode == ring.OpTSO {
+			return jobs, cutNext
+		}
 		pieces, length, syndrome := n.gather(q, &s.wqe, used)
 		if syndrome != 0 {
 			return jobs, syndrome
 		}
 		used += pieces
 		s.lens[jobs] = length
-		s.jobs[jobs] = job{pieces: uint16(pieces), index: s.wqe.Index, opcode: s.wqe.Opcode, signaled: s.wqe.Signaled}
+		s.jobs[jobs] = job{pieces: uint16(pieces), index: s.wqe.Index, opcode: s.wqe.Opcode, signaled: s.wqe.Signaled, csum: s.wqe.CsumFlags}
 		jobs++
 		q.sq.Advance()
 	}
@@ -101,9 +109,6 @@ func (n *NIC) decode(q *qp, limit int) (jobs int, bad ring.Syndrome) {
 // Nothing is copied yet.
 func (n *NIC) gather(q *qp, w *ring.SendWQE, at int) (pieces int, length int32, bad ring.Syndrome) {
 	s := &n.tx
-	if bad = n.executable(q, w); bad != 0 {
-		return 0, 0, bad
-	}
 	total := uint64(len(w.InlineHdr) + len(w.Inline))
 	if len(w.InlineHdr) > 0 {
 		s.pieces[at] = w.InlineHdr
@@ -147,16 +152,6 @@ func tagged(pieces [][]byte) bool {
 	return etherType == 0x8100 || etherType == 0x88a8
 }
 
-// executable refuses what this NIC does not do. Caps say so, and the engine refuses it at post; a WQE written
-// past the engine ends here.
-func (n *NIC) executable(q *qp, w *ring.SendWQE) ring.Syndrome {
-	if w.Opcode == ring.OpTSO || w.CsumFlags != 0 {
-		n.counters.TxNotBuilt++
-		return ring.SynLocalQPOp
-	}
-	return 0
-}
-
 // transmit copies the first count jobs of the burst into the wire and completes the signaled ones: a send CQE
 // means that the wire has the frame.
 func (n *NIC) transmit(q *qp, count int) {
@@ -168,15 +163,13 @@ func (n *NIC) transmit(q *qp, count int) {
 	for i := 0; i < count; i++ {
 		buf := s.bufs[i]
 		bytes += uint64(len(buf))
-		if s.jobs[i].pieces == 1 {
-			copyFrame(buf, s.pieces[at])
-			at++
-			continue
-		}
 		for k := s.jobs[i].pieces; k > 0; k-- {
 			copyFrame(buf, s.pieces[at])
 			buf = buf[len(s.pieces[at]):]
 			at++
+		}
+		if s.jobs[i].csum != 0 {
+			fillChecksums(s.bufs[i], s.jobs[i].csum)
 		}
 	}
 	n.wire.Commit(count)

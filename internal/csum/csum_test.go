@@ -1,6 +1,7 @@
 package csum_test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math/rand/v2"
 	"testing"
@@ -145,6 +146,64 @@ func TestVerifyAgreesWithGopacket(t *testing.T) {
 	}
 }
 
+// TestFilledChecksumsAreGopackets spoils the fields first; TCP with an odd payload and UDP are among them.
+func TestFilledChecksumsAreGopackets(t *testing.T) {
+	r := rand.New(rand.NewPCG(15, 16))
+	for _, version := range []int{4, 6} {
+		for _, tcp := range []bool{false, true} {
+			for n := 0; n < 70; n++ {
+				payload := make([]byte, n)
+				for i := range payload {
+					payload[i] = byte(r.Uint32())
+				}
+				want, l3, l4 := built(t, version, tcp, payload)
+				got := append([]byte(nil), want...)
+				l4Proto, end, at := uint8(17), l4+8+n, l4+6
+				if tcp {
+					l4Proto, end, at = 6, l4+20+n, l4+16
+				}
+				got[at], got[at+1] = byte(r.Uint32()), byte(r.Uint32())
+				if version == 4 {
+					got[l3+10], got[l3+11] = byte(r.Uint32()), byte(r.Uint32())
+					csum.FillIPv4(got[l3:l4])
+				}
+				if !csum.FillL4(got, l3, l4, end, l4Proto) || !bytes.Equal(got, want) {
+					t.Fatalf("version %d proto %d payload %d\n got %x\nwant %x", version, l4Proto, n, got, want)
+				}
+			}
+		}
+	}
+}
+
+func TestUDPChecksumThatComesOutAsZeroIsOnes(t *testing.T) {
+	f, l3, l4 := built(t, 4, false, []byte{0, 0})
+	sum := binary.BigEndian.Uint16(f[l4+6:])
+	binary.BigEndian.PutUint16(f[l4+8:], sum) // now all words add up to ones
+	if !csum.FillL4(f, l3, l4, l4+10, 17) || f[l4+6] != 0xff || f[l4+7] != 0xff {
+		t.Errorf("checksum %x", f[l4+6:l4+8])
+	}
+}
+
+func TestWhatHasNoChecksumIsLeftAlone(t *testing.T) {
+	good, l3, l4 := built(t, 4, false, []byte("abc"))
+	for name, edit := range map[string]func([]byte) (end int, l4Proto uint8){
+		"ICMP":            func([]byte) (int, uint8) { return l4 + 11, 1 },
+		"end past frame":  func(f []byte) (int, uint8) { return len(f) + 1, 17 },
+		"cut UDP":         func([]byte) (int, uint8) { return l4 + 7, 17 },
+		"cut TCP":         func([]byte) (int, uint8) { return l4 + 19, 6 },
+		"UDP length long": func(f []byte) (int, uint8) { f[l4+5] = 12; return l4 + 11, 17 },
+		"UDP length 7":    func(f []byte) (int, uint8) { f[l4+5] = 7; return l4 + 11, 17 },
+		"IP version":      func(f []byte) (int, uint8) { f[l3] = 0x55; return l4 + 11, 17 },
+	} {
+		f := append([]byte(nil), good...)
+		end, l4Proto := edit(f)
+		before := append([]byte(nil), f...)
+		if csum.FillL4(f, l3, l4, end, l4Proto) || !bytes.Equal(f, before) {
+			t.Errorf("%s: written", name)
+		}
+	}
+}
+
 func TestUDPWithoutChecksumIsRightInIPv4Only(t *testing.T) {
 	for _, version := range []int{4, 6} {
 		f, l3, l4 := built(t, version, false, []byte("abc"))
@@ -166,6 +225,10 @@ func FuzzVerify(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte, l3, l4, end int, l4Proto uint8) {
 		csum.VerifyL4(b, l3, l4, end, l4Proto)
 		csum.VerifyIPv4(b)
+		c := append([]byte(nil), b...)
+		if csum.FillL4(c, l3, l4, end, l4Proto) && !csum.VerifyL4(c, l3, l4, end, l4Proto) {
+			t.Fatal("a checksum that was filled in is wrong")
+		}
 		if got, want := csum.Sum(b, uint32(l3)), dullSum(b, uint32(l3)); got != want {
 			t.Fatalf("Sum = %#x, want %#x", got, want)
 		}

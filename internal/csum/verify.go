@@ -41,17 +41,9 @@ func VerifyL4(frame []byte, l3Off, l4Off, end int, l4Proto uint8) bool {
 	default:
 		return false
 	}
-	var pseudo uint32
-	switch {
-	case ip[0]>>4 == 4:
-		if none {
-			return true
-		}
-		pseudo = Pseudo4((*[4]byte)(ip[12:]), (*[4]byte)(ip[16:]), l4Proto, uint32(len(segment)))
-	case ip[0]>>4 == 6 && len(ip) >= 40 && !none:
-		pseudo = Pseudo6((*[16]byte)(ip[8:]), (*[16]byte)(ip[24:]), l4Proto, uint32(len(segment)))
-	default:
-		return false
+	if none {
+		return ip[0]>>4 == 4
 	}
-	return Sum(segment, pseudo) == 0xffff
+	pseudo, ok := pseudoOf(ip, l4Proto, uint32(len(segment)))
+	return ok && Sum(segment, pseudo) == 0xffff
 }
