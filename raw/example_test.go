@@ -189,3 +189,47 @@ func ExampleField() {
 	// 198.18.1.1 198.18.4.2 37574
 	// 198.18.0.9 198.18.4.4 49135
 }
+
+// A payload of any length goes out in segments; the device makes their lengths, sequence numbers and checksums.
+func ExamplePort_SendTSO() {
+	device1, err := device.Open("loop:tso", device.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	device2, err := device.Open("loop:tso", device.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	a, err := raw.NewPort(device1, raw.PortConfig{TSO: true, FrameBytes: 1 << 16, RxQueues: -1})
+	if err != nil {
+		log.Fatal(err)
+	}
+	b, err := raw.NewPort(device2, raw.PortConfig{RxCsum: true, TxQueues: -1})
+	if err != nil {
+		log.Fatal(err)
+	}
+	header := []byte{
+		2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x08, 0x00,
+		0x45, 0, 0, 0, 0, 7, 0x40, 0, 64, 6, 0, 0, 198, 18, 0, 1, 198, 18, 0, 2,
+		0x10, 0, 0x20, 0, 0, 0, 0x10, 0, 0, 0, 0, 0, 0x50, 0x18, 0x20, 0, 0, 0, 0, 0,
+	}
+	segments, err := a.SendTSO(0, header, 1448, make([]byte, 4000))
+	fmt.Println(segments, err)
+	frames, rx := make([]raw.RxFrame, 16), b.Rx(0)
+	for got := 0; got < segments; {
+		n := rx.Poll(frames)
+		for _, f := range frames[:n] {
+			fmt.Printf("%d bytes, sequence %#x, checksums good: %v\n", len(f.Data), f.Data[40:42], f.Flags&engine.WCCsumOK != 0)
+		}
+		rx.Release(n)
+		got += n
+	}
+	a.Tx(0).Reclaim()
+	fmt.Println(a.Tx(0).Counts().Frames, errors.Join(a.Close(), b.Close(), device1.Close(), device2.Close()))
+	// Output:
+	// 3 <nil>
+	// 1502 bytes, sequence 0x1000, checksums good: true
+	// 1502 bytes, sequence 0x15a8, checksums good: true
+	// 1158 bytes, sequence 0x1b50, checksums good: true
+	// 3 <nil>
+}

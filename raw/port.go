@@ -24,6 +24,14 @@ type PortConfig struct {
 	TxQueues, RxQueues int // 0: one; below 0: none
 	TxDepth, RxDepth   int // frames of a queue; 0: DefaultDepth
 	FrameBytes         int // room for one frame; 0: the device's MTU, at least 2048
+	// TSO prepares the transmit queues for CommitTSO and SendTSO; FrameBytes is
+	// then also the longest payload.
+	TSO bool
+	// IPCsum leaves the IPv4, TCP and UDP checksums of frames that are
+	// committed to the device. Streams have a setting of their own.
+	IPCsum bool
+	// RxCsum has the device check the checksums of received frames: WCCsumOK.
+	RxCsum bool
 	// Rule says which frames a receive queue gets; nil: all that nobody else
 	// takes. Two queues with the same rule get a copy each; Rules[i], where it
 	// is there, is for queue i instead.

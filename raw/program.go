@@ -19,8 +19,8 @@ type program struct {
 	variants []variant // one for each distinct size
 	order    sizeOrder
 	fields   []field
-	ipCheck  int  // offset of the IPv4 header's checksum; 0: none
-	l4Check  int  // offset of the TCP or UDP checksum; 0: none
+	ipCheck  int  // offset of the IPv4 header's checksum; 0: none, or the device's business
+	l4Check  int  // offset of the TCP or UDP checksum; 0 likewise
 	ipVaries bool // some field is in the IPv4 header
 	udp      bool // a checksum of 0 is written as 0xffff
 	tag      bool
@@ -38,7 +38,7 @@ type variant struct {
 	tagSwap bool   // the tag ends at an odd place
 }
 
-func newProgram(t *Template, tag bool) (*program, error) {
+func newProgram(t *Template, tag, offload bool) (*program, error) {
 	p := &program{tag: tag}
 	var sizes []int
 	var err error
@@ -63,6 +63,9 @@ func newProgram(t *Template, tag bool) (*program, error) {
 		}
 	} else if whole {
 		p.l4Check = h.L4Off + 16
+	}
+	if offload {
+		p.ipCheck, p.l4Check = 0, 0
 	}
 	payloadEnd := len(t.frame)
 	for _, n := range sizes {
@@ -204,7 +207,7 @@ func (p *program) placeFields(t *Template, whole bool, payloadEnd int) error {
 		case FlowLabel:
 			c.fixed = uint64(binary.BigEndian.Uint32(t.frame[off:]) &^ 0xfffff)
 		case SrcAddr, DstAddr:
-			c.inIP, c.inL4 = width == 4, whole
+			c.inIP, c.inL4 = width == 4 && p.ipCheck != 0, whole
 			p.ipVaries = p.ipVaries || c.inIP
 		case SrcPort, DstPort:
 			c.inL4 = whole

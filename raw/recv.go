@@ -41,7 +41,7 @@ type RxQueue struct {
 
 func newRxQueue(p *Port, i int) (*RxQueue, error) {
 	depth := p.cfg.RxDepth
-	parts, err := newParts(p, engine.QPConfig{MaxRecvWR: depth}, depth, engine.StateRTR)
+	parts, err := newParts(p, engine.QPConfig{MaxRecvWR: depth, RxCsum: p.cfg.RxCsum}, depth, engine.StateRTR)
 	if err != nil {
 		return nil, err
 	}

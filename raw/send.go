@@ -52,11 +52,18 @@ type TxQueue struct {
 	quarter  int
 	minBytes int
 	maxBytes int
+	flags    engine.SendFlags
+	cuts     []cut  // for each frame of the pool; nil without PortConfig.TSO
+	headers  []byte // of them
 }
 
 func newTxQueue(p *Port, _ int) (*TxQueue, error) {
 	depth := p.cfg.TxDepth
-	parts, err := newParts(p, engine.QPConfig{MaxSendWR: depth}, depth, engine.StateRTS)
+	c := engine.QPConfig{MaxSendWR: depth}
+	if p.cfg.TSO {
+		c.MaxTSOHeader = p.caps.MaxTSOHeader
+	}
+	parts, err := newParts(p, c, depth, engine.StateRTS)
 	if err != nil {
 		return nil, err
 	}
@@ -71,6 +78,12 @@ func newTxQueue(p *Port, _ int) (*TxQueue, error) {
 		q.frames[k] = b[:p.cfg.FrameBytes:p.cfg.FrameBytes]
 		q.sges[k] = parts.pool.SGE(f, 0)
 		q.wrs[k] = engine.SendWR{ID: uint64(k), Opcode: engine.OpSend, SGEs: q.sges[k : k+1 : k+1]}
+	}
+	if p.cfg.IPCsum {
+		q.flags = engine.IPCsum
+	}
+	if p.cfg.TSO {
+		q.cuts, q.headers = make([]cut, depth), make([]byte, depth*c.MaxTSOHeader)
 	}
 	return q, nil
 }
@@ -129,6 +142,9 @@ func (q *TxQueue) Commit(lens []int) (n int, err error) {
 			break
 		}
 		q.sges[at].Len = uint32(length)
+		if q.cuts != nil {
+			q.wrs[at].Opcode, q.cuts[at] = engine.OpSend, cut{1, uint32(length)}
+		}
 		if at++; at == depth {
 			at = 0
 		}
@@ -159,9 +175,12 @@ func (q *TxQueue) post() error {
 		run := min(q.made-q.posted, depth-at)
 		wrs := q.wrs[at : at+run]
 		for i := range wrs {
-			flags := engine.SendFlags(0)
+			flags := q.flags
 			if q.quiet++; q.quiet >= q.quarter || i == len(wrs)-1 {
-				flags, q.quiet = engine.Signaled, 0
+				flags, q.quiet = flags|engine.Signaled, 0
+			}
+			if wrs[i].Opcode == engine.OpTSO {
+				flags |= engine.IPCsum
 			}
 			wrs[i].Flags = flags
 		}
@@ -208,8 +227,12 @@ func (q *TxQueue) retire(c *engine.Completion) int {
 		failed = 1
 		_ = q.note(c.Status)
 	}
-	q.counts.Frames += n - failed
-	q.counts.Bytes += q.lengths(n - failed)
+	if q.cuts != nil && q.stream == nil {
+		q.countCuts(n - failed)
+	} else {
+		q.counts.Frames += n - failed
+		q.counts.Bytes += q.lengths(n - failed)
+	}
 	q.done += n
 	q.counts.Errors += failed
 	return int(n)

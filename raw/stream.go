@@ -23,6 +23,9 @@ type StreamConfig struct {
 	FlowFirst, FlowStep, Flows uint32 // Flows 0: one; FlowStep 0: 1
 	First                      uint64
 	Step                       uint32 // 0: 1
+	// IPCsum leaves the IPv4, TCP and UDP checksums to the device, of UDP without
+	// one too. The frames' own are not written.
+	IPCsum bool
 }
 
 // Stream sends a template's packets from a queue, which belongs to it until
@@ -67,7 +70,7 @@ func (q *TxQueue) NewStream(t *Template, c StreamConfig) (*Stream, error) {
 	if top := uint64(c.FlowFirst) + uint64(c.Flows-1)*uint64(c.FlowStep); c.Tag && top >= proto.MaxFlows {
 		return nil, fmt.Errorf("raw: flow %d, the tag holds those below %d: %w", top, proto.MaxFlows, syscall.EINVAL)
 	}
-	p, err := newProgram(t, c.Tag)
+	p, err := newProgram(t, c.Tag, c.IPCsum)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +82,7 @@ func (q *TxQueue) NewStream(t *Template, c StreamConfig) (*Stream, error) {
 	s := &Stream{q: q, p: p, lane: lane{
 		key: c.Key, first: c.FlowFirst, step: c.FlowStep, flows: c.Flows, index: c.First, indexStep: uint64(c.Step),
 	}}
-	if err := s.lay(t.MaxFrame()); err != nil {
+	if err := s.lay(t.MaxFrame(), c.IPCsum); err != nil {
 		return nil, err
 	}
 	q.stream = s
@@ -87,9 +90,9 @@ func (q *TxQueue) NewStream(t *Template, c StreamConfig) (*Stream, error) {
 }
 
 // lay makes the image and finds each slot's frame in it.
-func (s *Stream) lay(maxFrame int) (err error) {
+func (s *Stream) lay(maxFrame int, ipCsum bool) (err error) {
 	v := &s.p.variants[0]
-	if s.img, err = s.q.qp.NewImage(engine.ImageConfig{Frame: v.frame, MaxLen: maxFrame}); err != nil {
+	if s.img, err = s.q.qp.NewImage(engine.ImageConfig{Frame: v.frame, MaxLen: maxFrame, IPCsum: ipCsum}); err != nil {
 		return err
 	}
 	n := s.img.Slots()

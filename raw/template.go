@@ -52,7 +52,7 @@ func NewTemplateBytes(frame []byte) (*Template, error) {
 }
 
 func (t *Template) compile() error {
-	p, err := newProgram(t, false)
+	p, err := newProgram(t, false, false)
 	if err == nil {
 		t.plain = p
 	}
