@@ -287,3 +287,43 @@ func TestLoopRegionClosedUnderARequest(t *testing.T) { // D-13, D-09
 		t.Fatalf("%+v, state %v", wc, b.qp.State())
 	}
 }
+
+// Requests posted again receive into the same memory under the same numbers, lap after lap.
+func TestRepostReceivesWhereItDidBefore(t *testing.T) {
+	name := "loop:" + t.Name()
+	a, b := open(t, name, engine.QPConfig{MaxSendWR: 16}), open(t, name, engine.QPConfig{MaxRecvWR: 8})
+	if n := b.qp.Repost(8); n != 0 {
+		t.Fatalf("%d reposted before anything was posted", n)
+	}
+	entries := b.qp.Cap().MaxRecvWR
+	for i := range entries {
+		b.ok(b.qp.PostRecv1(uint64(100+i), b.pool.SGE(uint32(i), 2048)))
+	}
+	if n := b.qp.Repost(1); n != 0 {
+		t.Fatalf("%d reposted into a full ring", n)
+	}
+	sent := 0
+	for round := range 50 {
+		n := 1 + round%entries
+		for range n {
+			copy(a.pool.Bytes(0)[60:], []byte{byte(sent)})
+			_, err := a.qp.Post([]engine.SendWR{{Opcode: engine.OpSend, Flags: engine.Signaled, SGEs: []engine.SGE{a.pool.SGE(0, 100)}}})
+			a.ok(err)
+			sent++
+			a.poll()
+		}
+		got := b.poll()
+		if len(got) != n {
+			t.Fatalf("round %d: %d of %d received", round, len(got), n)
+		}
+		for i, c := range got {
+			k := sent - n + i
+			if slot := k % entries; c.WRID != uint64(100+slot) || b.pool.Bytes(uint32(slot))[60] != byte(k) {
+				t.Fatalf("packet %d: request %d, byte %d", k, c.WRID, b.pool.Bytes(uint32(slot))[60])
+			}
+		}
+		if m := b.qp.Repost(100); m != n {
+			t.Fatalf("round %d: %d of %d reposted", round, m, n)
+		}
+	}
+}

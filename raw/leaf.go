@@ -55,6 +55,7 @@ type leaf struct {
 
 	keys  [chunk]uint64 // flow and sequence of the next packets, as in the tag
 	ticks [chunk]uint32 // their times
+	same  int           // so many from the first on are equal
 	words [chunk]uint32 // their field
 	none  [chunk]uint32 // zeros: a field that is not summed
 }
@@ -95,7 +96,9 @@ func slotOf(p *program, frame []byte) slot {
 // write makes the frames of slots, at most chunk, the next packets. times holds
 // one time for all or one each; f is the narrow field, if there is one.
 func (l *leaf) write(slots []slot, times []uint32, n *lane, f *field) {
-	if len(times) == len(slots) && f != nil && l.summed && (l.width == 2 || slots[0].ip != nil) {
+	l.setTicks(times, len(slots))
+	times = l.ticks[:len(slots)]
+	if f != nil && l.summed && (l.width == 2 || slots[0].ip != nil) {
 		key, one := n.lineOfKeys()
 		value, by, straight := f.line(n)
 		switch {
@@ -108,7 +111,6 @@ func (l *leaf) write(slots []slot, times []uint32, n *lane, f *field) {
 			return
 		}
 	}
-	l.setTicks(times, len(slots))
 	n.keys(&l.keys, len(slots))
 	if f == nil {
 		l.writeTags(slots, &l.none)
@@ -137,11 +139,16 @@ func (l *leaf) write(slots []slot, times []uint32, n *lane, f *field) {
 func (l *leaf) setTicks(times []uint32, n int) {
 	if len(times) != 1 {
 		copy(l.ticks[:], times[:n])
+		l.same = 0
+		return
+	}
+	if l.same >= n && l.ticks[0] == times[0] {
 		return
 	}
 	for i := range n {
 		l.ticks[uint(i)%chunk] = times[0]
 	}
+	l.same = n
 }
 
 // The loops below write out the tag and fold the sum where a call would cost

@@ -33,8 +33,9 @@ type RxQueue struct {
 	frames [][]byte
 	wc     [pollBurst]engine.Completion
 	counts RxCounts
-	held   int // polled and not released
-	first  int // frame of the oldest held
+	held   int  // polled and not released
+	first  int  // frame of the oldest held
+	whole  bool // the ring has as many entries as there are frames, so that each frame has one entry for good
 	err    error
 	closed bool
 }
@@ -53,6 +54,7 @@ func newRxQueue(p *Port, i int) (*RxQueue, error) {
 		sges[k] = parts.pool.SGE(f, len(q.frames[k]))
 		q.wrs[k] = engine.RecvWR{ID: uint64(k), SGEs: sges[k : k+1 : k+1]}
 	}
+	q.whole = q.qp.Cap().MaxRecvWR == depth
 	if _, err = q.qp.PostRecv(q.wrs); err == nil {
 		_, err = q.qp.Attach(p.cfg.rule(i))
 	}
@@ -114,7 +116,14 @@ func (q *RxQueue) fail(c *engine.Completion) {
 // Release gives the n oldest polled frames back to be received into, in one
 // batch. More than are held means all.
 func (q *RxQueue) Release(n int) {
-	for n = min(n, q.held); n > 0; {
+	n = min(n, q.held)
+	if q.whole { // the ring has each frame's request in its slot
+		got := q.qp.Repost(n)
+		q.held -= got
+		q.first = (q.first + got) % len(q.wrs)
+		n -= got
+	}
+	for n > 0 {
 		run := min(n, len(q.wrs)-q.first)
 		got, err := q.qp.PostRecv(q.wrs[q.first : q.first+run])
 		q.held -= got

@@ -186,3 +186,25 @@ func BenchmarkRecord(b *testing.B) {
 		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(vs)), "ns/value")
 	})
 }
+
+func TestRecordAllIsRecordOfEach(t *testing.T) {
+	rng := rand.New(rand.NewPCG(9, 10))
+	for range 200 {
+		vs := values(rng, 64)
+		for i := range vs {
+			if i > 0 && rng.IntN(2) == 0 {
+				vs[i] = vs[i-1]
+			}
+		}
+		a, b := New(Options{}), New(Options{})
+		a.RecordAll(vs)
+		for _, v := range vs {
+			b.Record(v)
+		}
+		x, y := a.Swap(), b.Swap()
+		if x.Count() != y.Count() || x.Min() != y.Min() || x.Max() != y.Max() || x.Mean() != y.Mean() || x.Clamped() != y.Clamped() ||
+			!slices.Equal(x.b.counts, y.b.counts) {
+			t.Fatalf("%v: recorded otherwise", vs)
+		}
+	}
+}

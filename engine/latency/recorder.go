@@ -107,6 +107,22 @@ func (r *Recorder) RecordN(ns int64, n uint64) {
 	b.sumLo, b.sumHi = lo, b.sumHi+hi+carry
 }
 
+// RecordAll counts values. Those that repeat the one before them cost least.
+func (r *Recorder) RecordAll(ns []int64) {
+	for len(ns) > 0 {
+		v, n := ns[0], 1
+		for n < len(ns) && ns[n] == v {
+			n++
+		}
+		if n == 1 {
+			r.Record(v)
+		} else {
+			r.RecordN(v, uint64(n))
+		}
+		ns = ns[n:]
+	}
+}
+
 func (r *Recorder) clamp(ns int64, n uint64) int64 {
 	r.b.clamped += n
 	if ns < 0 {

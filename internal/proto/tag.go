@@ -15,15 +15,16 @@ const MaxFlows = 1 << 24
 // TickNS is the tag's unit of time.
 const TickNS = 16 // 1<<4, as Ticks shifts
 
+// Bits of the tag.
 const (
-	seqBits = 40
-	seqMask = 1<<seqBits - 1
+	SeqBits = 40 // of a sequence that travel
+	seqMask = 1<<SeqBits - 1
 
-	// Delays from this value up are negative: the packet came before its schedule.
-	firstEarly = 1<<32 - 1<<26
+	// FirstEarly: delays from this value up, in ticks, are negative: the packet came before its schedule.
+	FirstEarly = 1<<32 - 1<<26
 
 	// MaxDelay and MaxEarly bound what a 32-bit tag time can tell: +67.6 s and -1.07 s, rounded down to a tick.
-	MaxDelay = (firstEarly - 1) * TickNS * time.Nanosecond
+	MaxDelay = (FirstEarly - 1) * TickNS * time.Nanosecond
 	MaxEarly = (1 << 26) * TickNS * time.Nanosecond
 )
 
@@ -54,7 +55,7 @@ func splitMix(seed, n uint64) uint64 {
 // FlowSeq is flow and sequence as they stand in the tag, in one word: a
 // sender may keep it, adding 1 for the next packet of the flow until the 40
 // bits of the sequence are full.
-func FlowSeq(flow uint32, seq uint64) uint64 { return uint64(flow)<<seqBits | seq&seqMask }
+func FlowSeq(flow uint32, seq uint64) uint64 { return uint64(flow)<<SeqBits | seq&seqMask }
 
 // Words is the tag as two big-endian words: for those that have their own way
 // of storing it.
@@ -84,11 +85,16 @@ func (k *TagKey) Get(b []byte) (t Tag, ok bool) {
 	if len(b) < TagBytes {
 		return Tag{}, false
 	}
-	w0, w1 := binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:])
+	return k.Read((*[TagBytes]byte)(b))
+}
+
+// Read is Get of 16 bytes.
+func (k *TagKey) Read(b *[TagBytes]byte) (t Tag, ok bool) {
+	w0, w1 := binary.BigEndian.Uint64(b[0:8]), binary.BigEndian.Uint64(b[8:16])
 	a := w0<<32 | w1>>32
 	hi, lo := bits.Mul64(a^k.k0, w1&0xffffffff^k.k1)
 	x := hi ^ lo
-	return Tag{Flow: uint32(a >> seqBits), Seq: a & seqMask, Time: uint32(w1)}, uint32(x>>32^x) == uint32(w0>>32)
+	return Tag{Flow: uint32(a >> SeqBits), Seq: a & seqMask, Time: uint32(w1)}, uint32(x>>32^x) == uint32(w0>>32)
 }
 
 // FindTag reads the tag of a parsed frame: the last 16 bytes of the L4
@@ -106,7 +112,7 @@ func (k *TagKey) FindTag(frame []byte, h *Headers) (Tag, bool) {
 // equally near. A sequence below 0 is not possible, so a value that would be
 // is the next one above.
 func ExtendSeq(seq, highest uint64) uint64 {
-	lag := int64((seq-highest)<<(64-seqBits)) >> (64 - seqBits)
+	lag := int64((seq-highest)<<(64-SeqBits)) >> (64 - SeqBits)
 	if lag < 0 && uint64(-lag) > highest {
 		return seq & seqMask
 	}
@@ -120,7 +126,7 @@ func Ticks(ns int64) uint32 { return uint32(ns >> 4) }
 // window from -2^26 to 2^32-2^26-1 ticks: -1.07 s to +67.6 s.
 func DelayTicks(arrival, tag uint32) int64 {
 	d := arrival - tag
-	if d >= firstEarly {
+	if d >= FirstEarly {
 		return int64(d) - 1<<32
 	}
 	return int64(d)

@@ -56,6 +56,7 @@ type receiver struct {
 
 	tracker *tracker
 	latency *latency.Recorder
+	run     burstBook
 
 	received, recvBytes uint64
 	foreign, corrupt    uint64
@@ -118,14 +119,7 @@ func (r *receiver) step() (int, error) {
 		return 0, err
 	}
 	now := r.clk.Now()
-	for i := range r.frames[:n] {
-		f := &r.frames[i]
-		at := f.TimeNS
-		if at == 0 {
-			at = now
-		}
-		r.take(f, at)
-	}
+	r.takeAll(r.frames[:n], now)
 	if rerr := r.in.Release(n); err == nil {
 		err = rerr
 	}
@@ -215,16 +209,21 @@ func unwrap(sinceEpoch int64, scheduled uint32) (ns int64, early bool) {
 	return max(ticks, 0) * proto.TickNS, ticks < 0
 }
 
+// slackNS is how far an arrival may be ahead of the sender's clock.
+const (
+	slackNS   = int64(proto.MaxEarly)
+	mostSince = math.MaxInt64 - slackNS
+)
+
 // plausible refuses what no frame of the run can say: a sequence beyond the
 // run's count, or beyond a frame a nanosecond since the start, or a schedule
 // from before the start. An arrival may be ahead of the sender's own clock
 // reading by the early window at most.
 func (r *receiver) plausible(seq uint64, sinceEpoch, delay int64) bool {
-	const slackNS = int64(proto.MaxEarly)
 	if r.perFlow > 0 && seq >= r.perFlow {
 		return false
 	}
-	if sinceEpoch < -slackNS || sinceEpoch > math.MaxInt64-slackNS {
+	if sinceEpoch < -slackNS || sinceEpoch > mostSince {
 		return false
 	}
 	return seq <= uint64(sinceEpoch+slackNS) && delay <= sinceEpoch+slackNS

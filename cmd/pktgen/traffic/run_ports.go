@@ -480,6 +480,10 @@ func (r *rawIn) Poll(frames []arrival) (int, error) {
 	for i := range r.frames[:n] {
 		in, a := &r.frames[i], &frames[i]
 		a.Data, a.TimeNS, a.TagEnd, a.Corrupt, a.Fragment = in.Data, in.TimeNS, 0, false, false
+		if end, ok := plainUDP(in.Data); ok {
+			a.TagEnd = end
+			continue
+		}
 		if !proto.Parse(in.Data, h) {
 			continue
 		}

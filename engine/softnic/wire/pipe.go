@@ -58,8 +58,8 @@ func newPipe(capacity, maxFrame int) *pipe {
 }
 
 // rewindUnits is how far an empty pipe is used before it starts again at the ring's beginning, so that a
-// consumer that keeps up gets each frame in memory that both have in their first cache: 16 KiB.
-const rewindUnits = 256
+// consumer that keeps up gets each frame in memory that both have in their first cache: 4 KiB.
+const rewindUnits = 64
 
 // pipeTx is the producer's half.
 type pipeTx struct {

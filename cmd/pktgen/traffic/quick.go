@@ -1,0 +1,158 @@
+package traffic
+
+import (
+	"encoding/binary"
+	"math/bits"
+
+	"github.com/bluering/bluering/internal/proto"
+)
+
+// plainUDP is the quick way of the commonest frame: Ethernet without a tag, IPv4 without options and whole, UDP with room
+// for a tag, both checksums there and right, lengths that agree. end is where the payload ends. All that differs is left
+// to proto.Parse and isCorrupt: ok means that they would find nothing wrong either.
+func plainUDP(b []byte) (end int, ok bool) {
+	const (
+		l3    = proto.EthernetBytes
+		l4    = l3 + proto.IPv4Bytes
+		least = l4 + proto.UDPBytes + proto.TagBytes
+	)
+	if len(b) < least {
+		return 0, false
+	}
+	h := (*[least]byte)(b)
+	length := int(binary.BigEndian.Uint16(h[l4+4:]))
+	end = l4 + length
+	// EtherType, version and header length, fragment bits, protocol, both lengths.
+	odd := uint32(binary.LittleEndian.Uint16(h[12:])^0x0008) | uint32(h[l3]^0x45) | uint32(binary.LittleEndian.Uint16(h[l3+6:])&0xff3f) |
+		uint32(h[l3+9]^proto.ProtoUDP) | uint32(int(binary.BigEndian.Uint16(h[l3+2:]))^(length+proto.IPv4Bytes))
+	if odd != 0 || end < least || end > len(b) || h[l4+6]|h[l4+7] == 0 {
+		return 0, false
+	}
+	// A sum of little-endian words is the sum of big-endian ones with its two bytes swapped, and so right when that is.
+	addresses := binary.LittleEndian.Uint64(h[l3+12:])
+	ip, c := bits.Add64(binary.LittleEndian.Uint64(h[l3:]), uint64(binary.LittleEndian.Uint32(h[l3+8:])), 0)
+	ip, c = bits.Add64(ip, addresses, c)
+	udp, d := bits.Add64(addresses, proto.ProtoUDP<<8+uint64(bits.ReverseBytes16(uint16(length))), 0)
+	udp, d = bits.Add64(udp, binary.LittleEndian.Uint64(h[l4:]), d)
+	udp, d = bits.Add64(udp, binary.LittleEndian.Uint64(h[l4+8:]), d)
+	udp, d = bits.Add64(udp, binary.LittleEndian.Uint64(h[l4+16:]), d)
+	at := least
+	for ; at+8 <= end; at += 8 {
+		udp, d = bits.Add64(udp, binary.LittleEndian.Uint64(b[at:at+8]), d)
+	}
+	if at < end {
+		udp, d = bits.Add64(udp, binary.LittleEndian.Uint64(b[end-8:end])>>(8*uint(at+8-end)&63), d)
+	}
+	return end, allOnes(ip, c) && allOnes(udp, d)
+}
+
+// allOnes reports whether a sum with its carry, which is not 0, folds to 0xffff.
+func allOnes(s, carry uint64) bool {
+	s, carry = bits.Add64(s, carry, 0)
+	s += carry
+	s += bits.RotateLeft64(s, 32)
+	t := uint32(s >> 32)
+	t += bits.RotateLeft32(t, 16)
+	return t>>16 == 0xffff
+}
+
+// takeAll books frames in order; those without a time of their own arrived at now. It takes the commonest itself,
+// which is the next of its flow, and leaves the others to take.
+func (r *receiver) takeAll(frames []arrival, now int64) {
+	if !r.tagged || r.noEpoch || !r.clockKnown {
+		for i := range frames {
+			r.take(&frames[i], frames[i].at(now))
+		}
+		return
+	}
+	b := &r.run
+	b.until(r, now)
+	for i := range frames {
+		f := &frames[i]
+		at := f.at(now)
+		if at != b.at {
+			b.until(r, at)
+		}
+		if !r.quick(f, b) {
+			b.close(r)
+			r.take(f, at)
+		}
+	}
+	b.close(r)
+}
+
+func (f *arrival) at(now int64) int64 {
+	if f.TimeNS != 0 {
+		return f.TimeNS
+	}
+	return now
+}
+
+// burstBook is what takeAll keeps of a run of frames that quick has taken, until close adds it up.
+type burstBook struct {
+	at     int64  // arrival of the frame at hand
+	stamp  uint32 // in ticks
+	most   uint64 // a flow's sequence and, in ns, a frame's delay are below it; 0: no frame is quick
+	first  int64  // arrival of the first
+	last   int64
+	frames uint64
+	bytes  uint64
+	n      int
+	delays [receiveBurst]int64
+}
+
+// until is told the arrival of the frames that follow. What plausible asks of them is worked out once.
+func (b *burstBook) until(r *receiver, at int64) {
+	since := at - r.epoch
+	b.at, b.stamp, b.most = at, stampOf(since), 0
+	if since >= 0 && since <= mostSince {
+		b.most = uint64(since+slackNS) + 1
+	}
+}
+
+// quick books a frame that is the next of its flow, nothing about which is odd. False: nothing was done.
+func (r *receiver) quick(f *arrival, b *burstBook) bool {
+	if f.Fragment || f.Corrupt || f.TagEnd < tagBytes || f.TagEnd > len(f.Data) || b.n == receiveBurst {
+		return false
+	}
+	tag, ok := r.key.Read((*[tagBytes]byte)(f.Data[f.TagEnd-tagBytes:]))
+	if !ok || tag.Flow >= r.flows {
+		return false
+	}
+	t := r.tracker
+	seq := t.next(tag.Flow)
+	ticks := b.stamp - tag.Time
+	delay := uint64(ticks) * proto.TickNS
+	if tag.Seq != seq&(1<<proto.SeqBits-1) || ticks >= proto.FirstEarly || max(seq, delay) >= b.most || r.perFlow > 0 && seq >= r.perFlow {
+		return false
+	}
+	t.seeNext(tag.Flow, seq)
+	if b.frames == 0 {
+		b.first = b.at
+	}
+	b.last = b.at
+	b.frames++
+	b.bytes += uint64(len(f.Data))
+	if r.everyN == 1 || r.everyN > 0 && seq%r.everyN == 0 {
+		b.delays[b.n] = int64(delay)
+		b.n++
+	}
+	return true
+}
+
+// close adds up what quick took, before anything else is booked.
+func (b *burstBook) close(r *receiver) {
+	if b.frames == 0 {
+		return
+	}
+	if r.received == 0 {
+		r.first = b.first
+	}
+	r.last = b.last
+	r.received += b.frames
+	r.recvBytes += b.bytes + b.frames*fcsBytes
+	r.tracker.unique += b.frames
+	r.tracker.spanned += b.frames
+	r.latency.RecordAll(b.delays[:b.n])
+	b.frames, b.bytes, b.n = 0, 0, 0
+}
