@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -65,14 +66,25 @@ func (b *bench) start(ctx context.Context, path string, args ...string) (*proces
 	return p, nil
 }
 
-// startOn is start on one processor.
-func (b *bench) startOn(ctx context.Context, cpu int, path string, args ...string) (*process, error) {
-	p, err := b.start(ctx, "/usr/bin/taskset", append([]string{"-c", fmt.Sprint(cpu), path}, args...)...)
+// startOn is start on some processors.
+func (b *bench) startOn(ctx context.Context, cpus []int, path string, args ...string) (*process, error) {
+	var list []string
+	for _, cpu := range cpus {
+		list = append(list, strconv.Itoa(cpu))
+	}
+	on := strings.Join(list, ",")
+	p, err := b.start(ctx, "/usr/bin/taskset", append([]string{"-c", on, path}, args...)...)
 	if err == nil {
 		p.name = filepath.Base(path)
-		p.command = fmt.Sprintf("taskset -c %d %s %s", cpu, p.name, strings.Join(args, " "))
+		p.command = fmt.Sprintf("taskset -c %s %s %s", on, p.name, strings.Join(args, " "))
 	}
 	return p, err
+}
+
+// startPktgen leaves it both processors. Its frames pass one goroutine, but Go's runtime looks after it from a thread
+// beside, as testpmd's main core does, and on a single processor takes the goroutine's place after each long system call.
+func (b *bench) startPktgen(ctx context.Context, args ...string) (*process, error) {
+	return b.startOn(ctx, []int{b.otherCPU, b.cpu}, b.paths[pktgen], args...)
 }
 
 // kill ends the group at once. It is never called after the process was waited for: its number may be another's then.

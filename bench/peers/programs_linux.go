@@ -22,7 +22,7 @@ type program struct {
 
 // The programs. What is installed comes by the Debian package that from names first.
 var (
-	testpmd   = program{"dpdk-testpmd", "package dpdk-dev, with librte-net-null23, librte-net-memif23, librte-net-af-packet23, librte-net-af-xdp23"}
+	testpmd   = program{"dpdk-testpmd", "package dpdk-dev, with librte-net-nullN, -memifN, -af-packetN and -af-xdpN of its version"}
 	trafgen   = program{"trafgen", "package netsniff-ng"}
 	tcpreplay = program{"tcpreplay", "package tcpreplay"}
 	ethtool   = program{"ethtool", "package ethtool"}
@@ -30,9 +30,9 @@ var (
 	spin      = program{"spin", "gcc, package gcc"}
 )
 
-// packages are those to install for a program.
+// packages are those to install for a program; as patterns, which apt-get takes, where a name has DPDK's version in it.
 var packages = map[program][]string{
-	testpmd:   {"dpdk-dev", "librte-net-null23", "librte-net-memif23", "librte-net-af-packet23", "librte-net-af-xdp23"},
+	testpmd:   {"dpdk-dev", `^librte-net-null[0-9]+$`, `^librte-net-memif[0-9]+$`, `^librte-net-af-packet[0-9]+$`, `^librte-net-af-xdp[0-9]+$`},
 	trafgen:   {"netsniff-ng"},
 	tcpreplay: {"tcpreplay"},
 	ethtool:   {"ethtool"},

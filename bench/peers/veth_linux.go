@@ -27,8 +27,9 @@ var (
 )
 
 const (
-	nearEnd = "pa"
-	farEnd  = "pb"
+	nearEnd        = "pa"
+	farEnd         = "pb"
+	ethernetHeader = 14
 )
 
 // veth is a pair of interfaces that have never sent a frame.
@@ -86,14 +87,39 @@ func (v *veth) close() (err error) {
 
 // received is the kernel's count of frames that have come in at the far end.
 func (v *veth) received() (uint64, error) {
-	l, err := netlink.LinkByIndex(v.far)
+	s, err := v.statistics()
 	if err != nil {
 		return 0, err
 	}
-	if s := l.Attrs().Statistics; s != nil {
-		return s.RxPackets, nil
+	return s.RxPackets, nil
+}
+
+func (v *veth) statistics() (*netlink.LinkStatistics, error) {
+	l, err := netlink.LinkByIndex(v.far)
+	if err != nil {
+		return nil, err
 	}
-	return 0, fmt.Errorf("%s has no statistics", farEnd)
+	if s := l.Attrs().Statistics; s != nil {
+		return s, nil
+	}
+	return nil, fmt.Errorf("%s has no statistics", farEnd)
+}
+
+// judge wants every frame that came to have had the length that the row promises. With an XDP program there, a veth
+// counts the bytes of what came from a socket without the Ethernet header, which has been taken off by then.
+func (v *veth) judge() error {
+	s, err := v.statistics()
+	if err != nil {
+		return err
+	}
+	each := uint64(frameBytes)
+	if v.drop != nil {
+		each -= ethernetHeader
+	}
+	if s.RxBytes != s.RxPackets*each {
+		return fmt.Errorf("%d frames came with %d bytes, not %d each", s.RxPackets, s.RxBytes, each)
+	}
+	return nil
 }
 
 // sender starts something that sends from the near end as fast as it can.
@@ -127,6 +153,9 @@ func overVeth(xdp bool, send sender) func(context.Context, *bench) (sample, erro
 		if err == nil {
 			err = p.alive()
 		}
+		if p.stop(); err == nil {
+			err = v.judge()
+		}
 		s.command = p.command
 		return s, err
 	}
@@ -137,7 +166,7 @@ const untilStopped = "60s"
 
 func pktgenSender(uri string) sender {
 	return func(ctx context.Context, b *bench) (*process, error) {
-		return b.startOn(ctx, b.cpu, b.paths[pktgen], "tx", uri, "--rate", "max", "--size", "64",
+		return b.startPktgen(ctx, "tx", uri, "--rate", "max", "--size", "64",
 			"--dmac", "02:00:00:00:00:fe", "--duration", untilStopped, "--interval", "0", "--output", "none")
 	}
 }
@@ -149,7 +178,7 @@ func trafgenSender(ctx context.Context, b *bench) (*process, error) {
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return nil, err
 	}
-	return b.startOn(ctx, b.cpu, b.paths[trafgen], "--conf", config, "--out", nearEnd, "--cpus", "1", "--num", "0", "--no-sock-mem")
+	return b.startOn(ctx, []int{b.cpu}, b.paths[trafgen], "--conf", config, "--out", nearEnd, "--cpus", "1", "--num", "0", "--no-sock-mem")
 }
 
 func tcpreplaySender(ctx context.Context, b *bench) (*process, error) {
@@ -157,7 +186,7 @@ func tcpreplaySender(ctx context.Context, b *bench) (*process, error) {
 	if err := writeCapture(capture, 1000); err != nil {
 		return nil, err
 	}
-	return b.startOn(ctx, b.cpu, b.paths[tcpreplay], "--intf1="+nearEnd, "--topspeed", "--preload-pcap", "--loop=0", "--quiet", capture)
+	return b.startOn(ctx, []int{b.cpu}, b.paths[tcpreplay], "--intf1="+nearEnd, "--topspeed", "--preload-pcap", "--loop=0", "--quiet", capture)
 }
 
 func testpmdSender(vdev string) sender {
@@ -206,7 +235,7 @@ func runPktgenLoop(flags ...string) func(context.Context, *bench) (sample, error
 	return func(ctx context.Context, b *bench) (s sample, err error) {
 		args := append([]string{"tx", "loop:", "--rx", "loop:", "--rate", "max", "--size", "64", "--duration", b.window.String(),
 			"--interval", "0", "--output", "json"}, flags...)
-		p, err := b.startOn(ctx, b.cpu, b.paths[pktgen], args...)
+		p, err := b.startPktgen(ctx, args...)
 		if err != nil {
 			return s, err
 		}
