@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/bluering/bluering/cmd/internal/results"
 	"github.com/bluering/bluering/cmd/pktgen/traffic"
 )
 
@@ -138,7 +139,7 @@ func (f *flags) config(newSeed func() uint64) (c traffic.Config, err error) {
 func setField(c *traffic.Config, name, s string) (err error) {
 	number := func(limit uint64) int {
 		var n uint64
-		n, err = traffic.ParseCount(name, s, limit)
+		n, err = results.ParseCount(name, s, limit)
 		return int(n)
 	}
 	fromOne := func(limit uint64) int {
@@ -150,11 +151,11 @@ func setField(c *traffic.Config, name, s string) (err error) {
 	}
 	switch name {
 	case "rate":
-		c.Rate, err = traffic.ParseRate(s)
+		c.Rate, err = results.ParseRate(s)
 	case "count":
-		c.Count, err = traffic.ParseCount(name, s, 1<<62)
+		c.Count, err = results.ParseCount(name, s, 1<<62)
 	case "duration":
-		c.Duration, err = traffic.ParseDuration(name, s)
+		c.Duration, err = results.ParseDuration(name, s)
 	case "size":
 		c.Size, err = traffic.ParseSize(s)
 	case "proto":
@@ -184,13 +185,13 @@ func setField(c *traffic.Config, name, s string) (err error) {
 	case "burst":
 		c.Burst = number(traffic.MaxBurst)
 	case "seed":
-		c.Seed, err = traffic.ParseSeed(s)
+		c.Seed, err = results.ParseSeed(s)
 	case "latency":
 		c.Latency, err = traffic.ParseLatency(s)
 	case "drain":
-		c.Drain, err = traffic.ParseDuration(name, s)
+		c.Drain, err = results.ParseDuration(name, s)
 	case "interval":
-		c.Interval, err = traffic.ParseDuration(name, s)
+		c.Interval, err = results.ParseDuration(name, s)
 	case "on-late":
 		c.OnLate, err = traffic.ParseOnLate(s)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bluering/bluering/cmd/internal/cli"
+	"github.com/bluering/bluering/cmd/internal/results"
 	"github.com/bluering/bluering/cmd/pktgen/traffic"
 )
 
@@ -45,7 +46,7 @@ func (a *app) root() *cobra.Command {
 A PORT is a device string: loop: (in this process, no privilege), packet:eth0, xdp:eth0, pcap:file.
 Exit codes: 0 done, 1 failed, 2 bad request or no permission (nothing was sent),
 3 an assertion failed, 4 rate not reached (--strict-rate), 130 and 143 a signal (the report is complete).`,
-		Version: traffic.Version(),
+		Version: results.Version(),
 		Args:    cobra.NoArgs,
 		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
 	}

@@ -110,7 +110,7 @@ func TestBadRequests(t *testing.T) {
 		{"tx loop: -o xml", `output "xml": not a format; use text, json, jsonl, csv or none`},
 		{"tx loop: --seed x", `seed "x": not a seed; use a number such as 7 or 0x5eed`},
 		{"tx loop: --assert loss", `assert "loss": no comparison; use NAME OP VALUE, such as loss==0, p99.9<20us or rate_err<0.5%`},
-		{"tx loop: --assert p99<20", `assert "p99<20": latency_ns/p99 is a time: its unit is ns, us, ms or s; use NAME OP VALUE, such as loss==0, p99.9<20us or rate_err<0.5%`},
+		{"tx loop: --assert p99<20", `assert "p99<20": latency_ns.p99 is a time: its unit is ns, us, ms or s; use NAME OP VALUE, such as loss==0, p99.9<20us or rate_err<0.5%`},
 		{"tx loop: --assert loss==0", `assert "loss==0": lost_packets needs a port that receives; use --rx PORT`},
 		{"tx loop: --rx loop: --latency off --assert p99<20us", `assert "p99<20us": latency_ns.p99 is not recorded with --latency off; use --latency all or sample:N`},
 		{"tx loop: --assert rate_err<1%", `assert "rate_err<1%": rate_error_ratio needs a rate to be held; use -r with one that is not max`},

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 
 	"github.com/bluering/bluering/cmd/internal/cli"
+	"github.com/bluering/bluering/cmd/internal/results"
 	"github.com/bluering/bluering/cmd/pktgen/traffic"
 )
 
@@ -101,7 +102,7 @@ func (a *app) hook(c *traffic.Config, out *outputs) {
 // checkOutputs refuses files that are written twice, or written while they are
 // read.
 func checkOutputs(f *flags, c *traffic.Config) error {
-	return traffic.CheckOutputs(
+	return results.CheckOutputs(
 		[2]string{"floor", f.str("floor")}, [2]string{"port", traffic.RecordingOf(c.TX)}, [2]string{"rx", traffic.RecordingOf(c.RX)},
 		[2]string{"report", f.str("report")}, [2]string{"hdr", f.str("hdr")}, [2]string{"tap", c.Tap})
 }
@@ -115,18 +116,18 @@ type outputs struct {
 
 // openOutputs tries every file before anything is sent.
 func (a *app) openOutputs(f *flags) (*outputs, error) {
-	format, err := traffic.ParseFormat(f.str("output"))
+	format, err := results.ParseFormat(f.str("output"))
 	if err != nil {
 		return nil, err
 	}
 	o := &outputs{results: traffic.NewWriter(a.Out, format), progress: traffic.NewProgress(a.Err, a.ErrTerminal)}
 	if path := f.str("report"); path != "" {
-		if o.report, err = traffic.OpenOutput("report", path); err != nil {
+		if o.report, err = results.OpenOutput("report", path); err != nil {
 			return nil, err
 		}
 	}
 	if path := f.str("hdr"); path != "" {
-		if o.hdr, err = traffic.OpenOutput("hdr", path); err != nil {
+		if o.hdr, err = results.OpenOutput("hdr", path); err != nil {
 			return nil, err
 		}
 	}
@@ -161,7 +162,7 @@ func verdict(r *traffic.Report, err error, caught *cli.SignalError, strictRate b
 	}
 	for _, a := range r.Asserts {
 		if !a.Pass {
-			return &cli.CodeError{Code: cli.AssertFails, Err: fmt.Errorf("assertion failed: %s", traffic.AssertText(a))}
+			return &cli.CodeError{Code: cli.AssertFails, Err: fmt.Errorf("assertion failed: %s", results.AssertText(a))}
 		}
 	}
 	if strictRate && r.RateAskedPPS > 0 && (r.RateErrorRatio < -strictRateRatio || r.Unsent > 0) {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/bluering/bluering/cmd/internal/results"
 	"github.com/bluering/bluering/cmd/pktgen/traffic"
 )
 
@@ -25,7 +26,7 @@ func (a *app) plan(f *flags, port string) error {
 	if err != nil {
 		return err
 	}
-	format, err := traffic.ParseFormat(f.str("output"))
+	format, err := results.ParseFormat(f.str("output"))
 	if err != nil {
 		return err
 	}
@@ -35,16 +36,16 @@ func (a *app) plan(f *flags, port string) error {
 		return err
 	}
 	switch format {
-	case traffic.None:
+	case results.None:
 		return nil
-	case traffic.Text:
+	case results.Text:
 		text, err := p.Show()
 		if err != nil {
 			return err
 		}
 		_, err = fmt.Fprint(a.Out, text)
 		return err
-	case traffic.CSV:
+	case results.CSV:
 		return &traffic.UsageError{Thing: "output", Value: "csv", Hint: "a plan has no rows; use text, json or jsonl"}
 	}
 	record, err := p.Record()
@@ -52,7 +53,7 @@ func (a *app) plan(f *flags, port string) error {
 		return err
 	}
 	enc := json.NewEncoder(a.Out)
-	if format == traffic.JSON {
+	if format == results.JSON {
 		enc.SetIndent("", "  ")
 	}
 	return enc.Encode(record)

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bluering/bluering/cmd/internal/cli"
+	"github.com/bluering/bluering/cmd/internal/results"
 	"github.com/bluering/bluering/cmd/pktgen/traffic"
 )
 
@@ -32,15 +33,15 @@ results are not above that.`,
 }
 
 func (a *app) selfTestAndTell(ctx context.Context, duration, output string) error {
-	d, err := traffic.ParseDuration("duration", duration)
+	d, err := results.ParseDuration("duration", duration)
 	if err != nil {
 		return err
 	}
-	format, err := traffic.ParseFormat(output)
+	format, err := results.ParseFormat(output)
 	if err != nil {
 		return err
 	}
-	if format != traffic.Text && format != traffic.JSON {
+	if format != results.Text && format != results.JSON {
 		return &traffic.UsageError{Thing: "output", Value: output, Hint: "a floor is one record; use text or json"}
 	}
 	if ctx == nil {
@@ -55,7 +56,7 @@ func (a *app) selfTestAndTell(ctx context.Context, duration, output string) erro
 	if err != nil {
 		return err
 	}
-	if format == traffic.Text {
+	if format == results.Text {
 		_, err = fmt.Fprint(a.Out, traffic.FloorText(floor))
 		return err
 	}

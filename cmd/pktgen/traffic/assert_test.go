@@ -3,6 +3,8 @@ package traffic
 import (
 	"strings"
 	"testing"
+
+	"github.com/bluering/bluering/cmd/internal/results"
 )
 
 func TestAsserts(t *testing.T) {
@@ -22,7 +24,7 @@ func TestAsserts(t *testing.T) {
 			continue
 		}
 		if got := a.Check(r); got.Pass != pass || got.Expr != expr {
-			t.Errorf("%s: %s, want pass %v", expr, AssertText(got), pass)
+			t.Errorf("%s: %s, want pass %v", expr, results.AssertText(got), pass)
 		}
 	}
 }
@@ -32,13 +34,13 @@ func TestWhatARunDidNotYieldFails(t *testing.T) {
 	r.RX, r.Latency, r.RateAskedPPS = nil, nil, 0
 	for _, expr := range []string{"loss==0", "dup==0", "p99<1s", "rate_err<1%"} {
 		if got := must(ParseAssert(expr)).Check(r); got.Pass || got.Value != nil {
-			t.Errorf("%s: %s", expr, AssertText(got))
+			t.Errorf("%s: %s", expr, results.AssertText(got))
 		}
 	}
 }
 
 func TestAssertsThatCannotHoldAreRefused(t *testing.T) {
-	paced := must(ParseRate("1kpps"))
+	paced := must(results.ParseRate("1kpps"))
 	both := Config{TX: "loop:", RX: "loop:", Rate: paced, Latency: LatencyMode{1}}
 	with := func(f func(c *Config)) Config {
 		c := both

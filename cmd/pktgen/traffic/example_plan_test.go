@@ -7,6 +7,7 @@ import (
 	"math/big"
 	"net/netip"
 
+	"github.com/bluering/bluering/cmd/internal/results"
 	"github.com/bluering/bluering/cmd/pktgen/traffic"
 )
 
@@ -26,12 +27,12 @@ func must[T any](v T, err error) T {
 // fraction, and stays one.
 func ExampleParseRate() {
 	for _, s := range []string{"1.5mpps", "5gbpsl1", "50%"} {
-		var r traffic.Rate = must(traffic.ParseRate(s))
+		var r traffic.Rate = must(results.ParseRate(s))
 		pps := must(r.PPS(big.NewRat(64, 1), 10_000_000_000))
-		var unit traffic.RateUnit = r.Unit()
-		fmt.Println(r, unit == traffic.RatePercent, pps.Num, "/", pps.Den)
+		var unit results.RateUnit = r.Unit()
+		fmt.Println(r, unit == results.RatePercent, pps.Num, "/", pps.Den)
 	}
-	_, err := traffic.ParseRate("10")
+	_, err := results.ParseRate("10")
 	var usage *traffic.UsageError
 	fmt.Println(errors.As(err, &usage), usage.Thing, usage.Value)
 	// Output:
@@ -70,7 +71,7 @@ func ExampleConfig() {
 		Proto:   must(traffic.ParseProto("tcp")),
 		Latency: must(traffic.ParseLatency("sample:10")),
 		OnLate:  must(traffic.ParseOnLate("skip")),
-		Count:   must(traffic.ParseCount("count", "1.5k", 1<<32)),
+		Count:   must(results.ParseCount("count", "1.5k", 1<<32)),
 	}
 	fmt.Println(c.Proto, c.Latency, c.OnLate, c.Count, c.Check())
 	c.Flows = traffic.MaxFlows + 1
@@ -89,7 +90,7 @@ func facts() *traffic.PortFacts {
 }
 
 func plan() *traffic.Plan {
-	c := traffic.Config{TX: "loop:", RX: "loop:", Rate: must(traffic.ParseRate("1mpps")), Count: 4, Seed: 7, Latency: traffic.LatencyMode{EveryN: 1},
+	c := traffic.Config{TX: "loop:", RX: "loop:", Rate: must(results.ParseRate("1mpps")), Count: 4, Seed: 7, Latency: traffic.LatencyMode{EveryN: 1},
 		Size: must(traffic.ParseSize("64,128")), SPort: must(traffic.ParsePorts("sport", "1000-1003")), Flows: 2}
 	return must(traffic.NewPlan(c, facts(), facts()))
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bluering/bluering/cmd/internal/results"
 	"github.com/bluering/bluering/cmd/pktgen/traffic"
 )
 
@@ -50,7 +51,7 @@ func ExampleParseAssert() {
 	for _, s := range []string{"loss<0.5%", "p99<1us", "lost_packets==0"} {
 		var a traffic.Assert = must(traffic.ParseAssert(s))
 		var verdict traffic.AssertResult = a.Check(r)
-		fmt.Println(traffic.AssertText(verdict))
+		fmt.Println(results.AssertText(verdict))
 	}
 	_, err := traffic.ParseAssert("los<1%")
 	var usage *traffic.UsageError
@@ -64,7 +65,7 @@ func ExampleParseAssert() {
 
 // Results for a person; the other formats are json, jsonl, csv and none.
 func ExampleNewWriter() {
-	var format traffic.Format = must(traffic.ParseFormat("text"))
+	var format traffic.Format = must(results.ParseFormat("text"))
 	var w *traffic.Writer = traffic.NewWriter(os.Stdout, format)
 	check(w.Report(report()))
 	// Output:
@@ -93,7 +94,7 @@ func ExampleOpenOutput() {
 	dir := must(os.MkdirTemp("", "pktgen"))
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "latency.hlog")
-	var o *traffic.OutputFile = must(traffic.OpenOutput("hdr", path))
+	var o *traffic.OutputFile = must(results.OpenOutput("hdr", path))
 	_, err := os.Stat(path)
 	fmt.Println("before:", os.IsNotExist(err))
 	check(o.Commit(traffic.HDRLog(report())))

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/bluering/bluering/cmd/internal/results"
 )
 
 // ListedPort is one row of `pktgen list`.
@@ -44,7 +46,7 @@ func ListText(ports []ListedPort) string {
 		if p.IsMgmt {
 			note = "default route: refused without --allow-mgmt"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", p.URI, p.State, orDash(p.MAC), mtu, orDash(p.Driver), note)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", p.URI, p.State, results.OrDash(p.MAC), mtu, results.OrDash(p.Driver), note)
 	}
 	w.Flush()
 	return b.String()
@@ -52,7 +54,7 @@ func ListText(ports []ListedPort) string {
 
 // PortText is what `pktgen probe` prints.
 func PortText(p *PortFacts) string {
-	s := fmt.Sprintf("%s: ready\n  backend %s\n  mac %s\n  link %s\n", p.URI, backendText(&p.Port), orDash(p.MAC), speedText(p.SpeedBPS))
+	s := fmt.Sprintf("%s: ready\n  backend %s\n  mac %s\n  link %s\n", p.URI, backendText(&p.Port), results.OrDash(p.MAC), results.Speed(p.SpeedBPS))
 	if p.MaxFrame > 0 {
 		s += fmt.Sprintf("  largest frame %d B with FCS, %d with a VLAN tag\n", p.MaxFrame+fcsBytes-vlanBytes, p.MaxFrame+fcsBytes)
 	}

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/bluering/bluering/cmd/internal/results"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -113,5 +114,5 @@ func noInterface(uri, ifname string, h *netlink.Handle) error {
 	} else {
 		hint += "; there is none here, use loop:"
 	}
-	return usage("port", uri, hint)
+	return results.Usage("port", uri, hint)
 }

@@ -3,6 +3,8 @@ package traffic
 import (
 	"fmt"
 	"io"
+
+	"github.com/bluering/bluering/cmd/internal/results"
 )
 
 // Progress shows interval records to a person: on a terminal one line that
@@ -29,7 +31,7 @@ func (p *Progress) Show(i *Interval) {
 	line := fmt.Sprintf("%7.1fs %10.6f %9.6f %9.3f %10d %7d %7d %7d", float64(i.ElapsedNS)/1e9, i.TxPPS/1e6, i.RxPPS/1e6,
 		max(i.TxL1BPS, i.RxL1BPS)/1e9, i.Lost, i.Duplicate, i.Reordered, i.Late)
 	if l := i.Latency; l != nil {
-		line += fmt.Sprintf(" %8s %8s %8s %8s", nsText(float64(l.P50)), nsText(float64(l.P99)), nsText(float64(l.P999)), nsText(float64(l.Max)))
+		line += fmt.Sprintf(" %8s %8s %8s %8s", results.NS(float64(l.P50)), results.NS(float64(l.P99)), results.NS(float64(l.P999)), results.NS(float64(l.Max)))
 	}
 	if p.terminal {
 		fmt.Fprintf(p.w, "\r%s\x1b[K", line)

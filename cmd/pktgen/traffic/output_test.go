@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/bluering/bluering/cmd/internal/results"
 )
 
 func TestCSVHeaderIsStable(t *testing.T) {
@@ -29,7 +31,7 @@ func TestCSVCellsAreTheReportsNumbers(t *testing.T) {
 	r := fullReport(t)
 	r.Counts = Counts{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18}
 	var out bytes.Buffer
-	w := NewWriter(&out, CSV)
+	w := NewWriter(&out, results.CSV)
 	w.Interval(&Interval{Record: "interval"})
 	if err := w.Report(r); err != nil {
 		t.Fatal(err)
@@ -38,7 +40,7 @@ func TestCSVCellsAreTheReportsNumbers(t *testing.T) {
 	if err != nil || len(rows) != 3 {
 		t.Fatalf("%d rows, %v; want header, interval, report", len(rows), err)
 	}
-	values := numbers(r)
+	values := results.Numbers(r)
 	for i, key := range rows[0] {
 		if key == "record" {
 			continue
@@ -54,7 +56,7 @@ func TestCSVCellsAreTheReportsNumbers(t *testing.T) {
 
 func TestJSONLIntervalKeysAreReportKeys(t *testing.T) {
 	var out bytes.Buffer
-	w := NewWriter(&out, JSONL)
+	w := NewWriter(&out, results.JSONL)
 	w.Interval(&Interval{Schema: Schema, Record: "interval", Latency: &Summary{}})
 	if err := w.Report(fullReport(t)); err != nil {
 		t.Fatal(err)
@@ -105,7 +107,7 @@ func TestProgressRefreshesOnATerminalOnly(t *testing.T) {
 func TestOutputFileAppearsWholeOrNotAtAll(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "r.json")
-	o, err := OpenOutput("report", path)
+	o, err := results.OpenOutput("report", path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +120,7 @@ func TestOutputFileAppearsWholeOrNotAtAll(t *testing.T) {
 	if got, _ := os.ReadFile(path); string(got) != "{}" {
 		t.Errorf("content %q", got)
 	}
-	o2, err := OpenOutput("report", path) // an older report stays until the new one is whole
+	o2, err := results.OpenOutput("report", path) // an older report stays until the new one is whole
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,13 +135,13 @@ func TestOutputFileAppearsWholeOrNotAtAll(t *testing.T) {
 		t.Errorf("left behind: %v", left)
 	}
 	var u *UsageError
-	if _, err := OpenOutput("report", filepath.Join(dir, "no", "r.json")); !errors.As(err, &u) {
+	if _, err := results.OpenOutput("report", filepath.Join(dir, "no", "r.json")); !errors.As(err, &u) {
 		t.Errorf("a missing directory: %v", err)
 	}
-	if _, err := OpenOutput("report", dir); !errors.As(err, &u) {
+	if _, err := results.OpenOutput("report", dir); !errors.As(err, &u) {
 		t.Errorf("a directory: %v", err)
 	}
-	if o, err := OpenOutput("report", os.DevNull); err != nil || o.Commit([]byte("x")) != nil {
+	if o, err := results.OpenOutput("report", os.DevNull); err != nil || o.Commit([]byte("x")) != nil {
 		t.Errorf("a device is written in place: %v", err)
 	}
 }

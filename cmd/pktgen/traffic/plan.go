@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strconv"
 
+	"github.com/bluering/bluering/cmd/internal/results"
 	"github.com/bluering/bluering/internal/clock"
 )
 
@@ -109,17 +110,17 @@ func (c *Config) fill(tx, rx *PortFacts) error {
 	c.Queues = max(c.Queues, 1)
 	switch {
 	case c.TTL > 255:
-		return usage("ttl", strconv.Itoa(c.TTL), "use 1 to 255")
+		return results.Usage("ttl", strconv.Itoa(c.TTL), "use 1 to 255")
 	case c.Queues > MaxQueues:
-		return usage("queues", strconv.Itoa(c.Queues), fmt.Sprintf("use 1 to %d", MaxQueues))
+		return results.Usage("queues", strconv.Itoa(c.Queues), fmt.Sprintf("use 1 to %d", MaxQueues))
 	case c.Burst < 0 || c.Burst > MaxBurst:
-		return usage("burst", strconv.Itoa(c.Burst), fmt.Sprintf("use 1 to %d frames, or 0 for the default", MaxBurst))
+		return results.Usage("burst", strconv.Itoa(c.Burst), fmt.Sprintf("use 1 to %d frames, or 0 for the default", MaxBurst))
 	case c.Flows < 0 || c.Flows > MaxFlows:
-		return usage("flows", strconv.Itoa(c.Flows), fmt.Sprintf("the tag numbers at most %d flows", MaxFlows))
+		return results.Usage("flows", strconv.Itoa(c.Flows), fmt.Sprintf("the tag numbers at most %d flows", MaxFlows))
 	case c.Flows > 0 && c.Flows < c.Queues:
-		return usage("flows", strconv.Itoa(c.Flows), fmt.Sprintf("a flow belongs to one queue; use at least %d, one for each of --queues", c.Queues))
+		return results.Usage("flows", strconv.Itoa(c.Flows), fmt.Sprintf("a flow belongs to one queue; use at least %d, one for each of --queues", c.Queues))
 	case c.Drain > MaxDrain:
-		return usage("drain", c.Drain.String(), "the tag's clock wraps; use at most 60s")
+		return results.Usage("drain", c.Drain.String(), "the tag's clock wraps; use at most 60s")
 	}
 	if tx == nil {
 		return nil
@@ -164,10 +165,10 @@ func (c *Config) fillAddresses(tx, rx *PortFacts) error {
 		c.Dst = own(rx, "198.18.0.2", "2001:2::2")
 	}
 	if !c.FlowLabel.IsZero() && !(c.Src.Is6() && c.Dst.Is6()) {
-		return usage("flow-label", c.FlowLabel.String(), "IPv4 has no flow label; use IPv6 addresses")
+		return results.Usage("flow-label", c.FlowLabel.String(), "IPv4 has no flow label; use IPv6 addresses")
 	}
 	if c.Src.Is6() != c.Dst.Is6() {
-		return usage("dst", c.Dst.String(), fmt.Sprintf("and --src %s are of two IP versions; use one", c.Src))
+		return results.Usage("dst", c.Dst.String(), fmt.Sprintf("and --src %s are of two IP versions; use one", c.Src))
 	}
 	return nil
 }
@@ -198,7 +199,7 @@ func (c *Config) fillPorts() error {
 		tuples = c.tuples()
 	}
 	if c.Flows > 1 && tuples < uint64(c.Flows) {
-		return usage("flows", strconv.Itoa(c.Flows), fmt.Sprintf("the fields take only %d different values; widen --src, --dst, --sport or --dport to at least as many (all of them step together, so their numbers should have no common divisor; one with :rand does not count, its values may repeat)", tuples))
+		return results.Usage("flows", strconv.Itoa(c.Flows), fmt.Sprintf("the fields take only %d different values; widen --src, --dst, --sport or --dport to at least as many (all of them step together, so their numbers should have no common divisor; one with :rand does not count, its values may repeat)", tuples))
 	}
 	return nil
 }
@@ -252,7 +253,7 @@ func checkSizes(c *Config, tx, rx *PortFacts) error {
 		if c.NoTag {
 			hint = fmt.Sprintf("%s frames need at least %d bytes; use -s %d", protoName(c), need, need)
 		}
-		return usage("size", c.Size.String(), hint)
+		return results.Usage("size", c.Size.String(), hint)
 	}
 	for _, f := range []*PortFacts{tx, rx} {
 		if f == nil || f.MaxFrame <= 0 {
@@ -263,7 +264,7 @@ func checkSizes(c *Config, tx, rx *PortFacts) error {
 			limit -= vlanBytes
 		}
 		if sizes[len(sizes)-1] > limit {
-			return usage("size", c.Size.String(), fmt.Sprintf("%s takes frames of at most %d bytes with FCS (its MTU); use -s %d or less, or raise the MTU", f.URI, limit, limit))
+			return results.Usage("size", c.Size.String(), fmt.Sprintf("%s takes frames of at most %d bytes with FCS (its MTU); use -s %d or less, or raise the MTU", f.URI, limit, limit))
 		}
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"math/bits"
 	"strings"
 
+	"github.com/bluering/bluering/cmd/internal/results"
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 )
@@ -116,7 +117,7 @@ func (p *Plan) departure(k uint64) int64 {
 
 // ceiling is what the port's speed holds of frames of that size; 0: unknown.
 func (p *Plan) ceiling(size float64) float64 {
-	return float64(p.TX.SpeedBPS) / 8 / (size + l1OverheadBytes)
+	return float64(p.TX.SpeedBPS) / 8 / (size + results.L1OverheadBytes)
 }
 
 func (p *Plan) weights() []PlanWeight {
@@ -147,18 +148,18 @@ func (p *Plan) Show() (string, error) {
 			fmt.Fprintf(&b, "  ... and %d more sizes\n", len(r.Sizes)-i)
 			break
 		}
-		fmt.Fprintf(&b, "size %d B: %s %% of frames", w.Size, trimFloat(w.Share*100, 3))
+		fmt.Fprintf(&b, "size %d B: %s %% of frames", w.Size, results.Trim(w.Share*100, 3))
 		if w.MaxPPS > 0 {
-			fmt.Fprintf(&b, ", ceiling of the link %s", ppsText(w.MaxPPS))
+			fmt.Fprintf(&b, ", ceiling of the link %s", results.PPS(w.MaxPPS))
 		}
 		b.WriteString("\n")
 	}
 	if r.RateAsked > r.CeilingPPS && r.CeilingPPS > 0 {
-		fmt.Fprintf(&b, "ceiling: the link holds %s at the mean size of %s B, less than asked\n", ppsText(r.CeilingPPS), trimFloat(r.MeanSize, 2))
+		fmt.Fprintf(&b, "ceiling: the link holds %s at the mean size of %s B, less than asked\n", results.PPS(r.CeilingPPS), results.Trim(r.MeanSize, 2))
 	}
-	fmt.Fprintf(&b, "flows: %s, queues: %d\n", group(uint64(p.Flows)), p.Queues)
+	fmt.Fprintf(&b, "flows: %s, queues: %d\n", results.Group(uint64(p.Flows)), p.Queues)
 	for _, v := range r.Varying {
-		fmt.Fprintf(&b, "varies: %s %s, %s values, by %s\n", v.Name, v.Values, group(v.Count), v.By)
+		fmt.Fprintf(&b, "varies: %s %s, %s values, by %s\n", v.Name, v.Values, results.Group(v.Count), v.By)
 	}
 	if p.Rate.Num > 0 {
 		fmt.Fprintf(&b, "schedule: frame k leaves at floor(k x 1e9 x %d / %d) ns: %s ...\n", p.Rate.Den, p.Rate.Num, strings.Trim(fmt.Sprint(r.DepartureNS), "[]"))

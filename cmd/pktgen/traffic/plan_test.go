@@ -11,6 +11,7 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
+	"github.com/bluering/bluering/cmd/internal/results"
 	"github.com/bluering/bluering/internal/clock"
 )
 
@@ -57,7 +58,7 @@ func TestRateIsExact(t *testing.T) {
 		{"1gbps", "imix", 0, clock.Rate{Num: 750000000, Den: 2171}}, // mean 4342/12 bytes
 		{"max", "64", 10e9, clock.Rate{}},
 	} {
-		r, err := ParseRate(tc.rate)
+		r, err := results.ParseRate(tc.rate)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +67,7 @@ func TestRateIsExact(t *testing.T) {
 			t.Errorf("%s at %s B: %v %v, want %v", tc.rate, tc.size, got, err, tc.want)
 		}
 	}
-	if got := ppsText(62500000.0 / 21); got != "2.976190 Mpps" {
+	if got := results.PPS(62500000.0 / 21); got != "2.976190 Mpps" {
 		t.Errorf("20%% of 10 Gbit/s at 64 B is shown as %s", got)
 	}
 }
@@ -292,7 +293,7 @@ func TestPlanErrors(t *testing.T) {
 		{"fewer flows than queues", Config{Flows: 2, Queues: 3}, `flows "2": a flow belongs to one queue; use at least 3, one for each of --queues`},
 		{"too few tuples", Config{Flows: 100, SPort: must(ParsePorts("sport", "7"))}, `flows "100": the fields take only 1 different values; widen --src, --dst, --sport or --dport to at least as many (all of them step together, so their numbers should have no common divisor; one with :rand does not count, its values may repeat)`},
 		{"drain past the tag's clock", Config{Drain: 61e9}, `drain "1m1s": the tag's clock wraps; use at most 60s`},
-		{"more than a frame a ns", Config{Rate: must(ParseRate("1001mpps"))}, `rate "1001mpps": is more than 1 frame a nanosecond; use at most 1000mpps`},
+		{"more than a frame a ns", Config{Rate: must(results.ParseRate("1001mpps"))}, `rate "1001mpps": is more than 1 frame a nanosecond; use at most 1000mpps`},
 	} {
 		_, err := NewPlan(tc.c, loopFacts(1), loopFacts(2))
 		if err == nil || err.Error() != tc.want {
@@ -301,14 +302,14 @@ func TestPlanErrors(t *testing.T) {
 	}
 	slow := loopFacts(1)
 	slow.SpeedBPS = 0
-	_, err := NewPlan(Config{Rate: must(ParseRate("20%"))}, slow, nil)
+	_, err := NewPlan(Config{Rate: must(results.ParseRate("20%"))}, slow, nil)
 	if err == nil || !strings.Contains(err.Error(), "speed is unknown") {
 		t.Errorf("a share of an unknown speed: %v", err)
 	}
 }
 
 func TestPlanShowsAndSendsNothing(t *testing.T) {
-	p := mustPlan(t, Config{Rate: must(ParseRate("20%")), Size: must(ParseSize("imix")), Flows: 10, Count: 3, Seed: 7})
+	p := mustPlan(t, Config{Rate: must(results.ParseRate("20%")), Size: must(ParseSize("imix")), Flows: 10, Count: 3, Seed: 7})
 	text, err := p.Show()
 	if err != nil {
 		t.Fatal(err)

@@ -5,6 +5,8 @@ import (
 	"net/url"
 	"os"
 	"strings"
+
+	"github.com/bluering/bluering/cmd/internal/results"
 )
 
 // recordingPort takes "pcap:FILE?..." apart; ok is false for other ports. What
@@ -33,7 +35,7 @@ func asReceiver(uri string) (string, error) {
 	case !ok || mode == "read":
 		return uri, nil
 	case mode != "":
-		return "", usage("port", uri, "a receiver reads a recording; use it without mode="+mode)
+		return "", results.Usage("port", uri, "a receiver reads a recording; use it without mode="+mode)
 	case strings.Contains(uri, "?"):
 		return uri + "&mode=read", nil
 	}
@@ -43,7 +45,7 @@ func asReceiver(uri string) (string, error) {
 // checkSender refuses a recording that is only to be read.
 func checkSender(uri string) error {
 	if _, mode, ok := recordingPort(uri); ok && mode == "read" {
-		return usage("port", uri, "a sender writes a recording; use it without mode=read, or with --rx")
+		return results.Usage("port", uri, "a sender writes a recording; use it without mode=read, or with --rx")
 	}
 	return nil
 }
@@ -51,7 +53,7 @@ func checkSender(uri string) error {
 // probeRecording tells what a recording that is to be written is. It checks that
 // it can be, and leaves the file as it is or not there.
 func probeRecording(uri, path string) (*PortFacts, error) {
-	if _, err := OpenOutput("port", path); err != nil {
+	if _, err := results.OpenOutput("port", path); err != nil {
 		var u *UsageError
 		if errors.As(err, &u) {
 			u.Value = uri

@@ -13,6 +13,7 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
+	"github.com/bluering/bluering/cmd/internal/results"
 	"github.com/bluering/bluering/engine"
 	"github.com/bluering/bluering/engine/softnic"
 	"github.com/bluering/bluering/engine/softnic/wire"
@@ -119,7 +120,7 @@ func checkCount(t *testing.T, what string, got, want uint64) {
 // checkSane wants no number of the report below zero, nor one that has wrapped.
 func checkSane(t *testing.T, r *Report) {
 	t.Helper()
-	for key, v := range numbers(r) {
+	for key, v := range results.Numbers(r) {
 		if (v < 0 || v > 1e14) && key != "rate_error_ratio" {
 			t.Errorf("%s is %v", key, v)
 		}

@@ -102,19 +102,6 @@ type Interval struct {
 	LatencySamples uint64   `json:"latency_samples_count"`
 }
 
-// Summary describes a distribution in the unit that its key names.
-type Summary struct {
-	Min    int64   `json:"min"`
-	Mean   float64 `json:"mean"`
-	P50    int64   `json:"p50"`
-	P90    int64   `json:"p90"`
-	P99    int64   `json:"p99"`
-	P999   int64   `json:"p99.9"`
-	P9999  int64   `json:"p99.99"`
-	P99999 int64   `json:"p99.999"`
-	Max    int64   `json:"max"`
-}
-
 // Port names a device and what it is.
 type Port struct {
 	URI      string `json:"uri"`
@@ -130,26 +117,6 @@ type Port struct {
 type QueueCounts struct {
 	Queue int    `json:"queue_index"`
 	Sent  uint64 `json:"sent_packets"`
-}
-
-// Stalls is what disturbed the sender and the receiver.
-type Stalls struct {
-	Count       uint64 `json:"stalls_count"`
-	LongestNS   int64  `json:"longest_ns"`
-	GCCycles    uint64 `json:"gc_cycles_count"`
-	Involuntary uint64 `json:"involuntary_switches_count"`
-}
-
-// Host is the machine's fingerprint. It holds no host name and no address.
-type Host struct {
-	OS         string `json:"os"`
-	Arch       string `json:"arch"`
-	Kernel     string `json:"kernel"`
-	CPU        string `json:"cpu"`
-	CPUs       int    `json:"cpus_count"`
-	GoMaxProcs int    `json:"gomaxprocs_count"`
-	Go         string `json:"go"`
-	Clock      string `json:"clock"`
 }
 
 // ConfigEcho repeats what was asked, in the words of the command line.
@@ -178,12 +145,4 @@ type ConfigEcho struct {
 	OnLate     string `json:"on_late"`
 	Tag        bool   `json:"tag"`
 	Hello      bool   `json:"hello"`
-}
-
-// AssertResult is the verdict on one --assert.
-type AssertResult struct {
-	Expr  string   `json:"expr"`
-	Pass  bool     `json:"pass"`
-	Key   string   `json:"key"`   // the report's key it was read from
-	Value *float64 `json:"value"` // in the key's unit; null: the run yielded none
 }

@@ -3,43 +3,19 @@ package traffic
 import (
 	"fmt"
 	"net"
-	"os"
-	"runtime"
-	"runtime/debug"
-	"strings"
 	"time"
 
-	"github.com/klauspost/cpuid/v2"
-
-	"github.com/bluering/bluering/internal/clock"
+	"github.com/bluering/bluering/cmd/internal/results"
 )
-
-// Version is the command's version: a release's tag, else what the build knew.
-func Version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "devel"
-	}
-	v := info.Main.Version
-	if v == "" || v == "(devel)" {
-		v = "devel"
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" && !strings.Contains(v, s.Value[:min(12, len(s.Value))]) {
-			v += "+" + s.Value[:min(12, len(s.Value))]
-		}
-	}
-	return v
-}
 
 // NewReport starts the report of a plan: everything that is known before the
 // first frame.
 func NewReport(p *Plan) *Report {
 	c := &p.Config
 	r := &Report{
-		Schema: Schema, Record: "report", Tool: "pktgen", Version: Version(), Command: "rx", Outcome: "complete",
+		Schema: Schema, Record: "report", Tool: "pktgen", Version: results.Version(), Command: "rx", Outcome: "complete",
 		StartTime: time.Now().UTC().Format(time.RFC3339Nano), Seed: fmt.Sprintf("%#x", c.Seed), RunToken: c.Run,
-		Host: thisHost(), Config: p.echo(),
+		Host: results.ThisHost(), Config: p.echo(),
 		LatencyResolutionNS: 16, LatencyFrom: "none",
 		Drops: map[string]uint64{}, Queues: []QueueCounts{}, Asserts: []AssertResult{},
 	}
@@ -81,7 +57,7 @@ func RatesOf(c *Counts, elapsedNS int64) Rates {
 		return Rates{}
 	}
 	s := float64(elapsedNS) / 1e9
-	l1 := func(bytes, frames uint64) float64 { return float64(bytes+frames*l1OverheadBytes) * 8 / s }
+	l1 := func(bytes, frames uint64) float64 { return float64(bytes+frames*results.L1OverheadBytes) * 8 / s }
 	return Rates{
 		TxPPS: float64(c.Sent) / s, TxL2BPS: float64(c.SentBytes) * 8 / s, TxL1BPS: l1(c.SentBytes, c.Sent),
 		RxPPS: float64(c.Received) / s, RxL2BPS: float64(c.RecvBytes) * 8 / s, RxL1BPS: l1(c.RecvBytes, c.Received),
@@ -99,18 +75,6 @@ func (p *Plan) echo() ConfigEcho {
 		Flows: p.Flows, Queues: p.Queues, Burst: c.Burst, Latency: c.Latency.String(), DrainNS: int64(c.Drain),
 		OnLate: c.OnLate.String(), Tag: !c.NoTag, Hello: c.Hello,
 	}
-}
-
-// thisHost is the machine's fingerprint, without a name or an address in it.
-func thisHost() Host {
-	h := Host{OS: runtime.GOOS, Arch: runtime.GOARCH, CPU: cpuid.CPU.BrandName, CPUs: runtime.NumCPU(), GoMaxProcs: runtime.GOMAXPROCS(0), Go: runtime.Version(), Clock: "tsc"}
-	if clock.System() == clock.Monotonic() {
-		h.Clock = "monotonic"
-	}
-	if b, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
-		h.Kernel = strings.TrimSpace(string(b))
-	}
-	return h
 }
 
 // macText formats a port's address; all zero is empty.

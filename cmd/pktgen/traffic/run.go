@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"sync/atomic"
 
+	"github.com/bluering/bluering/cmd/internal/results"
 	"github.com/bluering/bluering/engine"
 	"github.com/bluering/bluering/engine/latency"
 	"github.com/bluering/bluering/internal/clock"
@@ -26,11 +27,11 @@ func (p *Plan) token(now int64) (Token, error) {
 			return t, err
 		}
 		if p.TX != nil && t.Flows != p.Flows {
-			return t, usage("run", p.Config.Run, fmt.Sprintf("is for %d flows and this run has %d; use --flows %d, or --queues if there are no flows", t.Flows, p.Flows, t.Flows))
+			return t, results.Usage("run", p.Config.Run, fmt.Sprintf("is for %d flows and this run has %d; use --flows %d, or --queues if there are no flows", t.Flows, p.Flows, t.Flows))
 		}
 		p.Flows = t.Flows
 	} else if p.TX == nil && p.Tagged {
-		return t, usage("run", "", "a receiver alone needs the token that tx prints; use --run TOKEN, or --no-tag for counts only")
+		return t, results.Usage("run", "", "a receiver alone needs the token that tx prints; use --run TOKEN, or --no-tag for counts only")
 	}
 	if p.TX != nil && t.Boot == "" {
 		t.Boot = bootID() // the sender's clock is the tags' clock
@@ -98,7 +99,7 @@ func newSession(p *Plan, token Token, ports runPorts, clk clock.Clock) (*session
 	if ports.out != nil {
 		pacer, err := newPacer(pacerConfig{Rate: p.Rate, Count: p.Count, DurationNS: int64(c.Duration), Burst: c.Burst, OnLate: c.OnLate}, ports.out.Queues())
 		if err != nil {
-			return nil, usage("rate", c.Rate.String(), err.Error())
+			return nil, results.Usage("rate", c.Rate.String(), err.Error())
 		}
 		x.send = &sender{pacer: pacer, port: ports.out}
 	}
@@ -185,7 +186,7 @@ func (x *session) fill(r *Report, total *latency.Snapshot, now int64) {
 		r.ElapsedNS = x.recv.last - x.recv.first
 	}
 	r.LatencySamples = total.Count()
-	r.Latency = summarize(total)
+	r.Latency = results.Summarize(total)
 	if r.Latency != nil {
 		r.LatencyFrom = "schedule"
 		if x.send != nil && !x.send.pacer.paced {
@@ -218,7 +219,7 @@ func (x *session) fillSent(r *Report, s *sender) {
 	r.ElapsedNS = p.last - p.first
 	r.LongestBurst = p.longestBurst
 	gaps := p.gapError.Swap()
-	r.GapError = summarize(&gaps)
+	r.GapError = results.Summarize(&gaps)
 	if r.GapError != nil {
 		if text, err := gaps.Encode(); err == nil {
 			r.GapErrorHDR = text

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	hdr "github.com/HdrHistogram/hdrhistogram-go"
+	"github.com/bluering/bluering/cmd/internal/results"
 )
 
 // loopRun runs c over the in-process switch of its own name.
@@ -31,7 +32,7 @@ func loopRun(t *testing.T, c Config) *Report {
 
 func rateOf(t *testing.T, s string) Rate {
 	t.Helper()
-	r, err := ParseRate(s)
+	r, err := results.ParseRate(s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,7 +204,7 @@ func TestPacedReportHasTheGapHistogram(t *testing.T) {
 			t.Errorf("%s: %v, %+v", rate, err, r.GapError)
 		}
 		for _, key := range []string{"late_packets", "unsent_packets", "stalls/stalls_count", "stalls/longest_ns", "stalls/gc_cycles_count", "stalls/involuntary_switches_count"} {
-			if _, ok := numbers(r)[key]; !ok {
+			if _, ok := results.Numbers(r)[key]; !ok {
 				t.Errorf("%s: no %s", rate, key)
 			}
 		}

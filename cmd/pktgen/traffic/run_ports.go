@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/bluering/bluering/cmd/internal/results"
 	"github.com/bluering/bluering/engine"
 	"github.com/bluering/bluering/engine/device"
 	"github.com/bluering/bluering/internal/clock"
@@ -116,7 +117,7 @@ type openedPorts struct {
 func openPorts(c *Config, clk clock.Clock) (*openedPorts, error) {
 	o := &openedPorts{clk: clk}
 	if c.TX == "" && c.RX == "" {
-		return nil, usage("port", "", "no port is named; `pktgen list` shows what there is")
+		return nil, results.Usage("port", "", "no port is named; `pktgen list` shows what there is")
 	}
 	var err error
 	if c.Tap != "" {

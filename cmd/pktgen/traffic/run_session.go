@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/bluering/bluering/cmd/internal/results"
 	"github.com/bluering/bluering/engine/latency"
 	"github.com/bluering/bluering/internal/clock"
 )
@@ -320,7 +321,7 @@ func (f *intervalFeed) show(x *session, total *latency.Snapshot, call func(*Inte
 	for rec := range f.out {
 		iv := &Interval{Schema: Schema, Record: "interval", StartNS: at - f.start, ElapsedNS: rec.at - f.start, Counts: rec.counts}
 		iv.Rates = ratesBetween(&before, &rec.counts, rec.at-at)
-		iv.Latency, iv.LatencySamples = summarize(&rec.latency), rec.latency.Count()
+		iv.Latency, iv.LatencySamples = results.Summarize(&rec.latency), rec.latency.Count()
 		before, at = rec.counts, rec.at
 		total.Merge(rec.latency) // one geometry: cannot fail
 		if x.recv != nil {
@@ -335,15 +336,4 @@ func (f *intervalFeed) show(x *session, total *latency.Snapshot, call func(*Inte
 func ratesBetween(a, b *Counts, ns int64) Rates {
 	d := Counts{Sent: b.Sent - a.Sent, SentBytes: b.SentBytes - a.SentBytes, Received: b.Received - a.Received, RecvBytes: b.RecvBytes - a.RecvBytes}
 	return RatesOf(&d, ns)
-}
-
-// summarize describes a snapshot; nil when it is empty.
-func summarize(s *latency.Snapshot) *Summary {
-	if s.Count() == 0 {
-		return nil
-	}
-	return &Summary{
-		Min: s.Min(), Mean: s.Mean(), P50: s.Quantile(0.5), P90: s.Quantile(0.9), P99: s.Quantile(0.99),
-		P999: s.Quantile(0.999), P9999: s.Quantile(0.9999), P99999: s.Quantile(0.99999), Max: s.Max(),
-	}
 }

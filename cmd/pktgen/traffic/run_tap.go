@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"errors"
 	"os"
+
+	"github.com/bluering/bluering/cmd/internal/results"
 )
 
 // recording is the pcapng file of --tap.
@@ -14,12 +16,12 @@ type recording struct {
 
 // record makes the file, so that a path that cannot be written is known before the first frame.
 func record(path string) (*recording, error) {
-	if _, err := OpenOutput("tap", path); err != nil {
+	if _, err := results.OpenOutput("tap", path); err != nil {
 		return nil, err
 	}
 	f, err := os.Create(path)
 	if err != nil {
-		return nil, usage("tap", path, "cannot be written: "+err.Error())
+		return nil, results.Usage("tap", path, "cannot be written: "+err.Error())
 	}
 	return &recording{bufio.NewWriterSize(f, 1<<20), f}, nil
 }

@@ -7,6 +7,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"github.com/bluering/bluering/cmd/internal/results"
 )
 
 // Token is what a receiver in another process must know of a run. As text:
@@ -29,7 +31,7 @@ const tokenWants = "use what tx prints: 1.RUNID.START.BOOT.FLOWS, hexadecimal bu
 func ParseToken(s string) (Token, error) {
 	f := strings.Split(strings.ToLower(strings.TrimSpace(s)), ".")
 	if len(f) != 5 || f[0] != "1" {
-		return Token{}, usage("run", s, "is not a run token of version 1; "+tokenWants)
+		return Token{}, results.Usage("run", s, "is not a run token of version 1; "+tokenWants)
 	}
 	id, errID := strconv.ParseUint(f[1], 16, 64)
 	start, errStart := strconv.ParseInt(f[2], 16, 64)
@@ -37,13 +39,13 @@ func ParseToken(s string) (Token, error) {
 	boot := f[3]
 	switch {
 	case errID != nil:
-		return Token{}, usage("run", s, fmt.Sprintf("%q is not a run id; %s", f[1], tokenWants))
+		return Token{}, results.Usage("run", s, fmt.Sprintf("%q is not a run id; %s", f[1], tokenWants))
 	case errStart != nil || start < 0:
-		return Token{}, usage("run", s, fmt.Sprintf("%q is not a start; %s", f[2], tokenWants))
+		return Token{}, results.Usage("run", s, fmt.Sprintf("%q is not a start; %s", f[2], tokenWants))
 	case boot != "-" && (len(boot) != 32 || strings.Trim(boot, "0123456789abcdef") != ""):
-		return Token{}, usage("run", s, fmt.Sprintf("%q is not a boot id; %s", boot, tokenWants))
+		return Token{}, results.Usage("run", s, fmt.Sprintf("%q is not a boot id; %s", boot, tokenWants))
 	case errFlows != nil || flows < 1 || flows > MaxFlows:
-		return Token{}, usage("run", s, fmt.Sprintf("%q is not a number of flows from 1 to %d; %s", f[4], MaxFlows, tokenWants))
+		return Token{}, results.Usage("run", s, fmt.Sprintf("%q is not a number of flows from 1 to %d; %s", f[4], MaxFlows, tokenWants))
 	}
 	if boot == "-" {
 		boot = ""

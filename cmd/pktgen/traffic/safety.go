@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
+
+	"github.com/bluering/bluering/cmd/internal/results"
 )
 
 // private lists the destinations that need no --yes-public: loopback, private,
@@ -28,7 +30,7 @@ func checkTargets(c *Config) error {
 		return nil
 	}
 	bad := func() error {
-		return usage("dst", c.Dst.String(), "is a public address; use 198.18.0.0/15, 2001:2::/48 or a private range, or --yes-public if it is yours to load")
+		return results.Usage("dst", c.Dst.String(), "is a public address; use 198.18.0.0/15, 2001:2::/48 or a private range, or --yes-public if it is yours to load")
 	}
 	if c.Dst.list != nil {
 		for _, x := range c.Dst.list {
@@ -87,5 +89,5 @@ func CheckPort(uri string, allowMgmt bool) error {
 	if err != nil || !carries { // what cannot be read, opening the port will tell
 		return nil
 	}
-	return usage("port", uri, fmt.Sprintf("%s carries the default route; use another interface, or --allow-mgmt if losing this machine's network is acceptable", ifname))
+	return results.Usage("port", uri, fmt.Sprintf("%s carries the default route; use another interface, or --allow-mgmt if losing this machine's network is acceptable", ifname))
 }

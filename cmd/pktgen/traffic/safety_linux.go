@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/bluering/bluering/cmd/internal/results"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 )
@@ -63,7 +64,7 @@ func carriesDefaultRoute(ifname, ns string) (bool, error) {
 // neighbour looks up dst, or the gateway on the way to it, in the port's
 // neighbour table.
 func neighbour(tx *PortFacts, dst netip.Addr) (mac [6]byte, err error) {
-	missing := usage("dmac", "", fmt.Sprintf("%s has no neighbour entry for %s; use --dmac MAC, --rx PORT, or ping it first", tx.URI, dst))
+	missing := results.Usage("dmac", "", fmt.Sprintf("%s has no neighbour entry for %s; use --dmac MAC, --rx PORT, or ping it first", tx.URI, dst))
 	h, err := handleIn(tx.NetNS)
 	if err != nil {
 		return mac, missing

@@ -2,10 +2,14 @@
 
 package traffic
 
-import "net/netip"
+import (
+	"net/netip"
+
+	"github.com/bluering/bluering/cmd/internal/results"
+)
 
 func carriesDefaultRoute(ifname, ns string) (bool, error) { return false, nil }
 
 func neighbour(tx *PortFacts, dst netip.Addr) (mac [6]byte, err error) {
-	return mac, usage("dmac", "", "no neighbour table here; use --dmac MAC or --rx PORT")
+	return mac, results.Usage("dmac", "", "no neighbour table here; use --dmac MAC or --rx PORT")
 }

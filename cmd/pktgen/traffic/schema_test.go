@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/bluering/bluering/cmd/internal/results"
 )
 
 // schema is the part of JSON Schema that report.schema.json uses.
@@ -212,7 +214,7 @@ var unitSuffix = regexp.MustCompile(`_(ns|s|packets|bytes|pps|bps|ratio|count|in
 
 // TestEveryNumberCarriesItsUnit, in its own key or in an enclosing one.
 func TestEveryNumberCarriesItsUnit(t *testing.T) {
-	for path := range numbers(fullReport(t)) {
+	for path := range results.Numbers(fullReport(t)) {
 		if !slices.ContainsFunc(strings.Split(path, "/"), unitSuffix.MatchString) {
 			t.Errorf("%s has no unit", path)
 		}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bluering/bluering/cmd/internal/results"
 	"github.com/bluering/bluering/internal/clock"
 )
 
@@ -46,11 +47,11 @@ func SelfTest(ctx context.Context, d time.Duration) (*Floor, error) {
 		d = time.Second
 	}
 	f := &Floor{
-		Schema: FloorSchema, Record: "floor", Version: Version(), StartTime: time.Now().UTC().Format(time.RFC3339Nano),
-		Host: thisHost(), RatePPS: selfTestRate,
+		Schema: FloorSchema, Record: "floor", Version: results.Version(), StartTime: time.Now().UTC().Format(time.RFC3339Nano),
+		Host: results.ThisHost(), RatePPS: selfTestRate,
 	}
 	f.ClockStepNS, f.ClockReadNS = clockSteps(clock.System(), 200_000)
-	rate, err := ParseRate(fmt.Sprintf("%dpps", selfTestRate))
+	rate, err := results.ParseRate(fmt.Sprintf("%dpps", selfTestRate))
 	if err != nil {
 		return nil, err
 	}
@@ -98,10 +99,10 @@ func ReadFloor(path string) (*Floor, error) {
 	}
 	f := new(Floor)
 	if err := json.Unmarshal(raw, f); err != nil || f.Schema != FloorSchema || f.GapError == nil || f.Latency == nil {
-		return nil, usage("floor", path, "is not a floor; write it with pktgen self-test -o json")
+		return nil, results.Usage("floor", path, "is not a floor; write it with pktgen self-test -o json")
 	}
-	if f.Host != thisHost() {
-		return nil, usage("floor", path, "is another machine's, or this one's with another kernel, Go or number of processors; measure it anew with pktgen self-test -o json")
+	if f.Host != results.ThisHost() {
+		return nil, results.Usage("floor", path, "is another machine's, or this one's with another kernel, Go or number of processors; measure it anew with pktgen self-test -o json")
 	}
 	return f, nil
 }
@@ -113,16 +114,16 @@ func (f *Floor) Stamp(r *Report) {
 	r.FloorGapError, r.FloorLatency, r.FloorClockStepNS = f.GapError, f.Latency, f.ClockStepNS
 	if gap := gapNS(r); gap > 0 && gap <= float64(f.GapError.P99) {
 		r.Notes = append(r.Notes, fmt.Sprintf("not trustworthy: single departures: at this rate they are %s apart, and this host's own gap error is %s at p99",
-			nsText(gap), nsText(float64(f.GapError.P99))))
+			results.NS(gap), results.NS(float64(f.GapError.P99))))
 	}
 	if r.Latency == nil || !r.LatencyOK {
 		return
 	}
 	var below []string
-	own, host := r.Latency.quantiles(), f.Latency.quantiles()
+	own, host := quantiles(r.Latency), quantiles(f.Latency)
 	for i, q := range own {
 		if q.ns <= host[i].ns {
-			below = append(below, fmt.Sprintf("%s %s (floor %s)", q.name, nsText(float64(q.ns)), nsText(float64(host[i].ns))))
+			below = append(below, fmt.Sprintf("%s %s (floor %s)", q.name, results.NS(float64(q.ns)), results.NS(float64(host[i].ns))))
 		}
 	}
 	if below != nil {
@@ -143,7 +144,7 @@ type quantile struct {
 	ns   int64
 }
 
-func (s *Summary) quantiles() []quantile {
+func quantiles(s *Summary) []quantile {
 	return []quantile{
 		{"min", s.Min}, {"p50", s.P50}, {"p90", s.P90}, {"p99", s.P99}, {"p99.9", s.P999}, {"p99.99", s.P9999},
 		{"p99.999", s.P99999}, {"max", s.Max},
@@ -155,14 +156,14 @@ func FloorText(f *Floor) string {
 	var b strings.Builder
 	line := func(name string, s *Summary) {
 		fmt.Fprintf(&b, "%s floor", name)
-		for _, q := range s.quantiles() {
-			fmt.Fprintf(&b, "  %s %s", q.name, nsText(float64(q.ns)))
+		for _, q := range quantiles(s) {
+			fmt.Fprintf(&b, "  %s %s", q.name, results.NS(float64(q.ns)))
 		}
 		fmt.Fprintln(&b)
 	}
 	fmt.Fprintf(&b, "pktgen %s  backend=loop (not a wire)  clock=%s  resolution %s  a reading %s\n",
-		f.Version, f.Host.Clock, nsText(float64(f.ClockStepNS)), nsText(f.ClockReadNS))
-	fmt.Fprintf(&b, "%s frames at %s in %s\n", group(f.Sent), ppsText(f.RatePPS), time.Duration(f.ElapsedNS).Round(time.Millisecond))
+		f.Version, f.Host.Clock, results.NS(float64(f.ClockStepNS)), results.NS(f.ClockReadNS))
+	fmt.Fprintf(&b, "%s frames at %s in %s\n", results.Group(f.Sent), results.PPS(f.RatePPS), time.Duration(f.ElapsedNS).Round(time.Millisecond))
 	line("gap error", f.GapError)
 	line("latency", f.Latency)
 	writeStalls(&b, &f.Stalls)

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/bluering/bluering/cmd/internal/results"
 )
 
 // Sizes is a frame size, a range of sizes, a list or a mix, FCS included. The
@@ -49,19 +51,19 @@ func ParseSize(s string) (Sizes, error) {
 		b, errB := strconv.Atoi(high)
 		switch {
 		case errA != nil || errB != nil:
-			return Sizes{}, usage("size", s, fmt.Sprintf("%q is not a size; use %s", part, sizeWants))
+			return Sizes{}, results.Usage("size", s, fmt.Sprintf("%q is not a size; use %s", part, sizeWants))
 		case a < minFrameSize:
-			return Sizes{}, usage("size", s, fmt.Sprintf("the smallest Ethernet frame is %d; use %s", minFrameSize, sizeWants))
+			return Sizes{}, results.Usage("size", s, fmt.Sprintf("the smallest Ethernet frame is %d; use %s", minFrameSize, sizeWants))
 		case b > maxFrameSize:
-			return Sizes{}, usage("size", s, fmt.Sprintf("the largest frame is %d; use %s", maxFrameSize, sizeWants))
+			return Sizes{}, results.Usage("size", s, fmt.Sprintf("the largest frame is %d; use %s", maxFrameSize, sizeWants))
 		case b < a:
-			return Sizes{}, usage("size", s, "the range's end is below its start; use "+sizeWants)
+			return Sizes{}, results.Usage("size", s, "the range's end is below its start; use "+sizeWants)
 		}
 		for size := a; size <= b; size++ {
 			out.entries = append(out.entries, sizeEntry{size, 1})
 		}
 		if len(out.entries) > maxFrameSize {
-			return Sizes{}, usage("size", s, "too many sizes; use "+sizeWants)
+			return Sizes{}, results.Usage("size", s, "too many sizes; use "+sizeWants)
 		}
 	}
 	return out, nil

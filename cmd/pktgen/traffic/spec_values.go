@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+
+	"github.com/bluering/bluering/cmd/internal/results"
 )
 
 // Values is the set and order of a header field's values: one, a range, or a
@@ -186,7 +188,7 @@ func (f fieldSpec) values(thing, s string) (Values, error) {
 	}
 	v, why := f.items(text)
 	if why != "" {
-		return Values{}, usage(thing, s, why+"; use "+f.wants)
+		return Values{}, results.Usage(thing, s, why+"; use "+f.wants)
 	}
 	v.text = text
 	return v, nil

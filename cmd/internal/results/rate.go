@@ -1,4 +1,4 @@
-package traffic
+package results
 
 import (
 	"math"
@@ -49,10 +49,10 @@ func ParseRate(s string) (Rate, error) {
 		return Rate{}, nil
 	}
 	bad := func(why string) (Rate, error) {
-		return Rate{}, usage("rate", s, why+"; use "+rateWants)
+		return Rate{}, Usage("rate", s, why+"; use "+rateWants)
 	}
-	num, suffix := splitNumber(text)
-	val, ok := parseDecimal(num)
+	num, suffix := SplitNumber(text)
+	val, ok := ParseDecimal(num)
 	if !ok {
 		return bad("not a rate")
 	}
@@ -64,7 +64,7 @@ func ParseRate(s string) (Rate, error) {
 	case suffix == "%":
 		r.unit = RatePercent
 	default:
-		scale, suffix = cutScale(suffix)
+		scale, suffix = CutScale(suffix)
 		switch suffix {
 		case "pps":
 			r.unit = RatePPS
@@ -87,7 +87,7 @@ func ParseRate(s string) (Rate, error) {
 }
 
 // splitNumber cuts s after its leading digits and point.
-func splitNumber(s string) (num, rest string) {
+func SplitNumber(s string) (num, rest string) {
 	i := 0
 	for i < len(s) && (s[i] >= '0' && s[i] <= '9' || s[i] == '.' || i == 0 && (s[i] == '-' || s[i] == '+')) {
 		i++
@@ -97,7 +97,7 @@ func splitNumber(s string) (num, rest string) {
 
 // parseDecimal reads plain decimals of sane length only: big.Rat itself would
 // also take fractions, hexadecimal and exponents of any size.
-func parseDecimal(s string) (*big.Rat, bool) {
+func ParseDecimal(s string) (*big.Rat, bool) {
 	if s == "" || len(s) > 40 || strings.Trim(s, "+-.") == "" {
 		return nil, false
 	}
@@ -105,7 +105,7 @@ func parseDecimal(s string) (*big.Rat, bool) {
 }
 
 // cutScale takes a leading k, m, g or t off a unit.
-func cutScale(unit string) (int64, string) {
+func CutScale(unit string) (int64, string) {
 	for i, scale := range []int64{1e3, 1e6, 1e9, 1e12} {
 		if rest, ok := strings.CutPrefix(unit, "kmgt"[i:i+1]); ok {
 			return scale, rest
@@ -121,7 +121,7 @@ func (r Rate) PPS(meanSize *big.Rat, speedBPS uint64) (clock.Rate, error) {
 		return clock.Rate{}, nil
 	}
 	pps := new(big.Rat).Set(r.val)
-	l1 := new(big.Rat).Mul(new(big.Rat).Add(meanSize, big.NewRat(l1OverheadBytes, 1)), big.NewRat(8, 1))
+	l1 := new(big.Rat).Mul(new(big.Rat).Add(meanSize, big.NewRat(L1OverheadBytes, 1)), big.NewRat(8, 1))
 	switch r.unit {
 	case RateL2BPS:
 		pps.Quo(pps, new(big.Rat).Mul(meanSize, big.NewRat(8, 1)))
@@ -129,20 +129,20 @@ func (r Rate) PPS(meanSize *big.Rat, speedBPS uint64) (clock.Rate, error) {
 		pps.Quo(pps, l1)
 	case RatePercent:
 		if speedBPS == 0 {
-			return clock.Rate{}, usage("rate", r.text, "the port's speed is unknown, so a share of it is too; use pps or bps, or loop:?speed=")
+			return clock.Rate{}, Usage("rate", r.text, "the port's speed is unknown, so a share of it is too; use pps or bps, or loop:?speed=")
 		}
 		pps.Mul(pps, new(big.Rat).SetFrac(new(big.Int).SetUint64(speedBPS), big.NewInt(100)))
 		pps.Quo(pps, l1)
 	}
 	num, den := pps.Num(), pps.Denom()
 	if !num.IsUint64() || !den.IsUint64() || num.Uint64() > math.MaxInt64 || den.Uint64() > math.MaxInt64 {
-		return clock.Rate{}, usage("rate", r.text, "has more digits than a schedule can hold; use fewer")
+		return clock.Rate{}, Usage("rate", r.text, "has more digits than a schedule can hold; use fewer")
 	}
 	if pps.Cmp(big.NewRat(1e9, 1)) > 0 {
-		return clock.Rate{}, usage("rate", r.text, "is more than 1 frame a nanosecond; use at most 1000mpps")
+		return clock.Rate{}, Usage("rate", r.text, "is more than 1 frame a nanosecond; use at most 1000mpps")
 	}
 	return clock.Rate{Num: num.Uint64(), Den: den.Uint64()}, nil
 }
 
-// l1OverheadBytes is preamble, start delimiter and the smallest gap.
-const l1OverheadBytes = 20
+// L1OverheadBytes is preamble, start delimiter and the smallest gap.
+const L1OverheadBytes = 20

@@ -1,4 +1,4 @@
-package traffic
+package results
 
 import (
 	"fmt"
@@ -24,6 +24,7 @@ func (e *UsageError) Error() string {
 
 func (e *UsageError) Unwrap() error { return e.Cause }
 
-func usage(thing, value, hint string) error {
+// Usage makes a UsageError.
+func Usage(thing, value, hint string) error {
 	return &UsageError{Thing: thing, Value: value, Hint: hint}
 }
