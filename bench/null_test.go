@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"encoding/binary"
+	"syscall"
 	"testing"
 
 	"github.com/bluering/bluering/engine"
@@ -118,6 +119,13 @@ func (n *null) Close() error {
 func (n *null) Deregister(uint32) error                              { return nil }
 func (n *null) DestroyCQ(uint32) error                               { return nil }
 func (n *null) DestroyQP(uint32) error                               { return nil }
+func (n *null) NewSRQ(engine.SRQSpec) (m engine.SRQMem, err error)   { return m, syscall.EOPNOTSUPP }
+func (n *null) DestroySRQ(uint32) error                              { return syscall.EINVAL }
+func (n *null) LimitSRQ(uint32, int) error                           { return syscall.EINVAL }
+func (n *null) Notify(func(engine.DeviceEvent))                      {}
+func (n *null) ArmCQ(uint32, uint64)                                 {}
+func (n *null) Wake()                                                {}
+func (n *null) WaitFD() (int, bool)                                  { return -1, false }
 func (n *null) SetState(uint32, engine.QPState, engine.QPAttr) error { return nil }
 func (n *null) Attach(uint32, engine.FlowRule) (uint64, error)       { return 1, nil }
 func (n *null) Detach(uint64) error                                  { return nil }

@@ -35,6 +35,21 @@ type Backend interface {
 	// flushes of what was published before.
 	SetState(qpn uint32, s QPState, attr QPAttr) error
 
+	// NewSRQ makes a shared receive queue; queue pairs made with its number take
+	// their receive requests from it, in the order of posting, under its domain.
+	NewSRQ(SRQSpec) (SRQMem, error)
+	DestroySRQ(srqn uint32) error
+	// LimitSRQ arms the event EventSRQLimitReached; 0 disarms it.
+	LimitSRQ(srqn uint32, limit int) error
+
+	// Notify sets what gets the device's events. It is called once, before any
+	// queue is made. The function is called by whoever runs the device, after the
+	// completions that led to the event are visible; it must not call back.
+	Notify(f func(DeviceEvent))
+	// ArmCQ is the completion doorbell: dbWord is the arm word, which stands in
+	// the queue's record too, and the queue's number, as a native word.
+	ArmCQ(cqn uint32, dbWord uint64)
+
 	// Attach gives a queue pair the frames that match.
 	Attach(qpn uint32, r FlowRule) (id uint64, err error)
 	Detach(id uint64) error
@@ -57,6 +72,12 @@ type Backend interface {
 	// Wait parks until something may have come, or timeoutNS have passed; below
 	// 0 means any time. It may return early.
 	Wait(timeoutNS int64) error
+	// Wake ends a Wait in progress, or the next one. Any goroutine may call it.
+	Wake()
+	// WaitFD gives a descriptor, armed, that becomes readable, or with out set
+	// writable, when Progress may find something to do. It is called after a
+	// fruitless Progress and before each wait. -1: there is none.
+	WaitFD() (fd int, out bool)
 
 	// Counters adds the device's counts to those in c.
 	Counters(c *Counters)
@@ -81,9 +102,10 @@ type QPSpec struct {
 	Type             QPType
 	PD               uint32
 	SendCQN, RecvCQN uint32
+	SRQN             uint32 // 0: the queue pair has a receive queue of its own
 	UserIndex        uint32 // 24 bits; must stand in each CQE of this queue pair
 	SQSlots          int    // a power of two
-	RQEntries        int    // a power of two
+	RQEntries        int    // a power of two; 0 with an SRQ
 	RQStride         int    // bytes, a power of two
 	MaxTSOHeader     int    // 0: no segmentation
 	RxCsum           bool   // raw packets' checksums are checked, and the CQE tells
@@ -101,6 +123,29 @@ type QPMem struct {
 	// State, if the backend can tell, holds the device's own QPState, which an
 	// error may have moved. Without it the engine derives that from completions.
 	State *atomic.Uint32
+}
+
+// SRQSpec is a shared receive queue as the engine orders it.
+type SRQSpec struct {
+	PD      uint32
+	Entries int // a power of two, one more than can be posted
+	Stride  int // bytes, a power of two
+}
+
+// SRQMem is a shared receive queue as a backend gives it. A receive completion
+// of a queue pair on it carries the entry's index as its counter.
+type SRQMem struct {
+	SRQN uint32
+	Mem  []byte
+	Rec  ring.Record
+	// Limit holds the limit as armed, 0 when it is not.
+	Limit *atomic.Uint32
+}
+
+// DeviceEvent is an event as a backend tells it: of which queue, by number.
+type DeviceEvent struct {
+	Type   EventType
+	Number uint32 // of a CQ, queue pair or SRQ, as the type has it
 }
 
 // QPAttr holds the attributes of a queue pair that Modify can set. Which of

@@ -105,6 +105,8 @@ type Caps struct {
 	Features  Feature
 
 	MaxQP, MaxCQ, MaxMR    int
+	MaxSRQ, MaxSRQWR       int
+	MaxSRQSGE              int
 	MaxCQE                 int
 	MaxSendWR, MaxRecvWR   int
 	MaxSendSGE, MaxRecvSGE int
@@ -120,6 +122,7 @@ type Caps struct {
 	MaxGroups              int  // multicast groups
 	MaxGroupQPs            int  // members of one group
 	PrivilegedQKey         bool // the process may use Q_Keys with the high bit (B-11)
+	Autonomous             bool // runs by itself, without Progress
 }
 
 // Has reports whether all these offloads are there.

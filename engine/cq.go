@@ -17,6 +17,9 @@ type CQ struct {
 	cqn     uint32
 	users   int // queue pair halves; under the device's lock
 	closed  atomic.Bool
+	ch      *Channel // nil: none
+	armed   uint8    // what for; as unacked, under the channel's lock
+	unacked int
 	failure error // what Poll says after an overrun
 	gone    error // and after Close
 }
@@ -29,6 +32,25 @@ func (d *Device) NewCQ(entries int) (*CQ, error) {
 	if err := d.usable(); err != nil {
 		return nil, err
 	}
+	return d.newCQ(nil, entries)
+}
+
+// NewCQOn makes a completion queue that can be armed: its events come to the
+// channel.
+func (d *Device) NewCQOn(ch *Channel, entries int) (*CQ, error) {
+	if err := d.usable(); err != nil {
+		return nil, err
+	}
+	if err := ch.usable(); err != nil {
+		return nil, err
+	}
+	if ch.dev != d {
+		return nil, fmt.Errorf("engine: %s: new CQ: the completion channel is of another device: %w", d.caps.Name, syscall.EINVAL)
+	}
+	return d.newCQ(ch, entries)
+}
+
+func (d *Device) newCQ(ch *Channel, entries int) (*CQ, error) {
 	if entries < 1 || entries > d.caps.MaxCQE {
 		return nil, fmt.Errorf("engine: %s: CQ of %d entries, want 1..%d: %w", d.caps.Name, entries, d.caps.MaxCQE, syscall.EINVAL)
 	}
@@ -58,7 +80,14 @@ func (d *Device) NewCQ(entries int) (*CQ, error) {
 		failure: fmt.Errorf("engine: %s: CQ 0x%x: %w", d.caps.Name, m.CQN, ErrOverrun),
 		gone:    fmt.Errorf("%w: CQ 0x%x: %w", ErrClosed, m.CQN, syscall.EINVAL),
 	}
+	if ch != nil && !ch.join(c) {
+		_ = d.b.DestroyCQ(m.CQN) // it was closed meanwhile
+		return nil, closed("completion channel of " + d.caps.Name)
+	}
 	d.cqs = append(d.cqs, c)
+	d.hub.mu.Lock()
+	d.hub.cqs[c.cqn] = c
+	d.hub.mu.Unlock()
 	return c, nil
 }
 
@@ -157,7 +186,7 @@ func (c *CQ) drain(wc []Completion) (n int) {
 func (q *QP) completeRow(r *ring.CQ, op ring.CQEOpcode, wc []Completion) (n int) {
 	switch {
 	case q.typ != RawPacket:
-	case op == ring.CQERecv:
+	case op == ring.CQERecv && q.rq != nil:
 		n = q.completeRecvs(r, wc)
 	case op == ring.CQEReq:
 		n = q.completeSends(r, wc)
@@ -247,6 +276,15 @@ func (q *QP) retire(e *ring.CQE, wc *Completion) bool {
 	return true
 }
 
+// takeRecv completes the receive request that a CQE names: the oldest of the
+// queue pair's own, or any of its SRQ.
+func (q *QP) takeRecv(e *ring.CQE) (id uint64, ok bool) {
+	if q.srq != nil {
+		return q.srq.ring.Take(e.Counter())
+	}
+	return q.rq.Take()
+}
+
 func (q *QP) completeSend(e *ring.CQE, wc *Completion) bool {
 	if !q.retire(e, wc) {
 		return false
@@ -260,7 +298,7 @@ func (q *QP) completeSend(e *ring.CQE, wc *Completion) bool {
 }
 
 func (q *QP) completeRecv(e *ring.CQE, op ring.CQEOpcode, wc *Completion) bool {
-	id, ok := q.rq.Take()
+	id, ok := q.takeRecv(e)
 	if !ok {
 		return false
 	}
@@ -296,12 +334,14 @@ func (q *QP) completeError(e *ring.CQE, recv bool, wc *Completion) bool {
 	s := e.Syndrome()
 	status := Status(s.Status())
 	if recv {
-		id, ok := q.rq.Take()
+		id, ok := q.takeRecv(e)
 		if !ok {
 			return false
 		}
 		wc.WRID, wc.Retired, wc.Recv = id, 1, true
-		q.recvFailed()
+		if q.srq == nil || s != ring.SynRemoteInval { // a datagram too long for an SRQ changes no state (D7)
+			q.recvFailed()
+		}
 	} else {
 		if !q.retire(e, wc) {
 			return false
@@ -314,8 +354,9 @@ func (q *QP) completeError(e *ring.CQE, recv bool, wc *Completion) bool {
 	return true
 }
 
-// Close destroys the queue; EBUSY while a queue pair uses it. A second
-// Close does nothing.
+// Close destroys the queue; EBUSY while a queue pair uses it. It waits
+// until the events that a channel gave of it are acknowledged; those not
+// taken yet are dropped. A second Close does nothing.
 func (c *CQ) Close() error {
 	if c.usable() != nil {
 		return nil
@@ -325,15 +366,14 @@ func (c *CQ) Close() error {
 	}
 	defer c.owner.leave()
 	d := c.dev
+	if err := c.leave(); err != nil {
+		return err
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed.Load() || c.closed.Load() {
+	if d.closed.Load() {
 		return nil
 	}
-	if c.users > 0 {
-		return fmt.Errorf("engine: %s: CQ 0x%x has %d users: %w", d.caps.Name, c.cqn, c.users, syscall.EBUSY)
-	}
-	c.closed.Store(true)
 	for i, o := range d.cqs {
 		if o == c {
 			d.cqs = append(d.cqs[:i], d.cqs[i+1:]...)
@@ -342,6 +382,26 @@ func (c *CQ) Close() error {
 	}
 	if err := d.b.DestroyCQ(c.cqn); err != nil {
 		return fmt.Errorf("engine: %s: destroy CQ 0x%x: %w", d.caps.Name, c.cqn, err)
+	}
+	return nil
+}
+
+// leave ends what a CQ has to do with others: queue pairs, events, its channel.
+func (c *CQ) leave() error {
+	d := c.dev
+	d.mu.Lock()
+	if c.users > 0 && !d.closed.Load() {
+		d.mu.Unlock()
+		return fmt.Errorf("engine: %s: CQ 0x%x has %d users: %w", d.caps.Name, c.cqn, c.users, syscall.EBUSY)
+	}
+	c.closed.Store(true) // no queue pair can come
+	d.mu.Unlock()
+	d.hub.mu.Lock()
+	delete(d.hub.cqs, c.cqn)
+	d.hub.forget(func(e *AsyncEvent) bool { return e.CQ == c })
+	d.hub.mu.Unlock()
+	if c.ch != nil {
+		c.ch.part(c)
 	}
 	return nil
 }

@@ -27,7 +27,11 @@ type Device struct {
 	nextPD uint32
 	def    *PD
 	strays atomic.Uint64
-	closed atomic.Bool
+	srqs   int
+
+	channels []*Channel
+	hub      hub
+	closed   atomic.Bool
 }
 
 // firstUserIndex keeps index 0 for CQEs that carry none.
@@ -52,6 +56,8 @@ func NewDevice(b Backend) (*Device, error) {
 	}
 	qps := make([]*QP, firstUserIndex)
 	d.qps.Store(&qps)
+	d.hub.init()
+	b.Notify(d.hub.take)
 	return d, nil
 }
 
@@ -65,6 +71,9 @@ func (c *Caps) fill() {
 	set(&c.MaxQP, 1<<16)
 	set(&c.MaxCQ, 1<<16)
 	set(&c.MaxMR, maxMRs-1)
+	set(&c.MaxSRQ, 1<<16)
+	set(&c.MaxSRQWR, ring.MaxSRQEntries-1)
+	set(&c.MaxSRQSGE, 31)
 	set(&c.MaxCQE, ring.MaxCQEntries-1)
 	set(&c.MaxSendWR, ring.MaxSlots)
 	set(&c.MaxRecvWR, ring.MaxRQEntries)
@@ -108,6 +117,9 @@ func (d *Device) Counters() (c Counters) {
 	if d.usable() == nil {
 		d.b.Counters(&c)
 		c.StrayCQEs += d.strays.Load()
+		d.hub.mu.Lock()
+		c.LostEvents += d.hub.lost
+		d.hub.mu.Unlock()
 	}
 	return c
 }
@@ -149,6 +161,13 @@ func (d *Device) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var errs []error
+	close(d.hub.closed)
+	for _, ch := range d.channels {
+		ch.mu.Lock()
+		ch.end()
+		ch.mu.Unlock()
+	}
+	d.channels = nil
 	for _, q := range *d.qps.Load() {
 		if q != nil {
 			q.closed.Store(true)

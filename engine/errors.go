@@ -45,6 +45,7 @@ const (
 	CauseClosed           // the queue pair was closed, or never made
 	CauseOwner            // another goroutine is using the queue
 	CauseBatch            // a batch step that the one before it forbids
+	CauseSRQ              // a receive for a queue pair that takes them from an SRQ (G-01)
 	numCauses
 )
 
@@ -72,6 +73,7 @@ var causeText = [numCauses]string{
 	"queue pair closed",
 	"queue used by two goroutines",
 	"batch out of order",
+	"the queue pair receives from an SRQ",
 }
 
 // String gives a few words.
@@ -93,6 +95,7 @@ type PostError struct {
 	Index int // of the request; those before it are posted
 	Errno syscall.Errno
 	QPN   uint32
+	SRQN  uint32 // of a shared receive queue, which has no QPN
 	Recv  bool
 }
 
@@ -101,6 +104,9 @@ func (e *PostError) Error() string {
 	side := "send"
 	if e.Recv {
 		side = "recv"
+	}
+	if e.SRQN != 0 {
+		return fmt.Sprintf("engine: SRQ 0x%x: request %d: %v (%v)", e.SRQN, e.Index, e.Cause, e.Errno)
 	}
 	return fmt.Sprintf("engine: QP 0x%x: %s request %d: %v (%v)", e.QPN, side, e.Index, e.Cause, e.Errno)
 }

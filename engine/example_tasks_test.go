@@ -277,6 +277,19 @@ func (s spy) Register(pd uint32, mem []byte, a engine.Access) (lkey uint32, addr
 	return s.Backend.Register(pd, mem, a)
 }
 
+func (s spy) NewSRQ(q engine.SRQSpec) (engine.SRQMem, error) {
+	m, err := s.Backend.NewSRQ(q)
+	fmt.Println("shared receive queue:", q.Entries, "entries,", len(m.Mem), "bytes")
+	return m, err
+}
+
+func (s spy) Notify(f func(engine.DeviceEvent)) {
+	s.Backend.Notify(func(e engine.DeviceEvent) {
+		fmt.Println("event:", e.Type)
+		f(e)
+	})
+}
+
 // A backend is all that a provider writes. One may also wrap another: here it
 // watches the control calls of the software NIC.
 func ExampleBackend() {
@@ -288,12 +301,18 @@ func ExampleBackend() {
 	check(err)
 	p := ready(dev)
 	_, err = p.qp.Post([]engine.SendWR{p.frame(1, 2)})
-	fmt.Println(err, dev.Close())
+	check(err)
+	_, err = dev.DefaultPD().NewSRQ(engine.SRQConfig{MaxWR: 7})
+	check(err)
+	check(p.qp.Modify(engine.StateSQD, engine.QPAttr{SQDNotify: true}, engine.AttrSQDNotify))
+	fmt.Println(dev.Close())
 	// Output:
 	// completion queue: 128 entries, 128 mapped
 	// memory: 16384 bytes, receives may write: true
 	// queue pair: RAW_PACKET 4 slots, 4 mapped, receive queue of 64 bytes
-	// <nil> <nil>
+	// shared receive queue: 8 entries, 256 bytes
+	// event: SQ_DRAINED
+	// <nil>
 }
 
 // An address with a known MAC is made without asking anybody.

@@ -243,7 +243,7 @@ func (q *QP) Abort() {
 // PostRecv posts receive requests in order, with the meaning of Post. On a raw
 // packet queue pair the device is told at RTR only (B-27).
 func (q *QP) PostRecv(wrs []RecvWR) (n int, err error) {
-	if q == nil || q.rq == nil {
+	if q == nil || q.sq == nil {
 		return 0, closedPost
 	}
 	if len(wrs) == 0 {
@@ -338,7 +338,7 @@ func (q *QP) PostRecv1(id uint64, sge SGE) error {
 // QueueRecv is PostRecv1 that leaves it to a later PublishRecv to tell the
 // device, once for many.
 func (q *QP) QueueRecv(id uint64, sge SGE) error {
-	if q == nil || q.rq == nil {
+	if q == nil || q.sq == nil {
 		return closedPost
 	}
 	if !q.rcq.owner.enter() {
@@ -377,6 +377,8 @@ func (q *QP) mayPostRecv() Cause {
 	switch {
 	case q.closed.Load():
 		return CauseClosed
+	case q.srq != nil:
+		return CauseSRQ // G-01
 	case q.state == StateReset:
 		return CauseState // B-20
 	}
@@ -384,7 +386,7 @@ func (q *QP) mayPostRecv() Cause {
 }
 
 func (q *QP) publishRecv() {
-	if q.typ != RawPacket || q.state >= StateRTR {
+	if q.rq != nil && (q.typ != RawPacket || q.state >= StateRTR) {
 		q.rq.Publish()
 	}
 }

@@ -13,6 +13,7 @@ import (
 type QPConfig struct {
 	Type           QPType
 	SendCQ, RecvCQ *CQ
+	SRQ            *SRQ // where receive requests come from; the receive limits are then ignored
 	MaxSendWR      int
 	MaxRecvWR      int
 	MaxSendSGE     int
@@ -42,7 +43,8 @@ type QPCap struct {
 //	PostRecv  ibv_post_recv
 type QP struct {
 	sq     *ring.SQ
-	rq     *ring.RQ
+	rq     *ring.RQ // nil with an SRQ
+	srq    *SRQ
 	ids    []uint64 // of requests, by slot; an image's are in the ring half
 	idMask uint32
 	enc    encoder
@@ -97,12 +99,18 @@ func (p *PD) NewQP(c QPConfig) (*QP, error) {
 	}
 	spec.PD, spec.SendCQN, spec.RecvCQN = p.num, c.SendCQ.cqn, c.RecvCQ.cqn
 	spec.UserIndex = d.freeIndex()
+	if c.SRQ != nil {
+		if c.SRQ.closed.Load() {
+			return nil, closed("shared receive queue")
+		}
+		spec.SRQN = c.SRQ.srqn
+	}
 	m, err := d.b.NewQP(spec)
 	if err != nil {
 		return nil, fmt.Errorf("engine: %s: new QP: %w", d.caps.Name, err)
 	}
 	q := &QP{
-		dev: d, pd: p, scq: c.SendCQ, rcq: c.RecvCQ, qpn: m.QPN, live: m.State,
+		dev: d, pd: p, scq: c.SendCQ, rcq: c.RecvCQ, srq: c.SRQ, qpn: m.QPN, live: m.State,
 		typ: c.Type, cap: caps, index: spec.UserIndex, maxWR: caps.MaxSendWR,
 	}
 	if err := q.takeRings(&m, &spec); err != nil {
@@ -115,6 +123,12 @@ func (p *PD) NewQP(c QPConfig) (*QP, error) {
 	p.users++
 	c.SendCQ.users++
 	c.RecvCQ.users++
+	if c.SRQ != nil {
+		c.SRQ.users++
+	}
+	d.hub.mu.Lock()
+	d.hub.qps[q.qpn] = q
+	d.hub.mu.Unlock()
 	return q, nil
 }
 
@@ -133,6 +147,15 @@ func (c *QPConfig) check(d *Device) error {
 	}
 	if c.SendCQ.dev != d || c.RecvCQ.dev != d {
 		return fmt.Errorf("a CQ is of another device: %w", syscall.EINVAL)
+	}
+	if c.SRQ != nil {
+		if err := c.SRQ.usable(); err != nil {
+			return err
+		}
+		if c.SRQ.dev != d {
+			return fmt.Errorf("the SRQ is of another device: %w", syscall.EINVAL)
+		}
+		c.MaxRecvWR, c.MaxRecvSGE = 0, 0 // of this copy
 	}
 	l := &d.caps
 	for _, err := range []error{
@@ -190,7 +213,9 @@ func (c *QPConfig) geometry(l *Caps) (s QPSpec, g QPCap, err error) {
 		return s, g, err
 	}
 	s.SQSlots = g.SendSlots
-	s.RQEntries, s.RQStride, g.MaxRecvWR, g.MaxRecvSGE, err = ring.RQGeometry(max(c.MaxRecvWR, 1), max(c.MaxRecvSGE, 1))
+	if c.SRQ == nil {
+		s.RQEntries, s.RQStride, g.MaxRecvWR, g.MaxRecvSGE, err = ring.RQGeometry(max(c.MaxRecvWR, 1), max(c.MaxRecvSGE, 1))
+	}
 	s.Type, s.MaxTSOHeader, s.SigAll, s.BlockSelfLB = c.Type, c.MaxTSOHeader, c.SigAll, c.BlockSelfLB
 	s.RxCsum = c.RxCsum
 	return s, g, err
@@ -204,7 +229,9 @@ func (q *QP) takeRings(m *QPMem, s *QPSpec) (err error) {
 	if err != nil {
 		return err
 	}
-	q.rq, err = ring.NewRQ(m.RQ, m.RQRec, ring.RQConfig{Stride: s.RQStride, Entries: s.RQEntries})
+	if q.srq == nil {
+		q.rq, err = ring.NewRQ(m.RQ, m.RQRec, ring.RQConfig{Stride: s.RQStride, Entries: s.RQEntries})
+	}
 	q.ids = make([]uint64, s.SQSlots)
 	q.idMask = uint32(s.SQSlots - 1)
 	return err
@@ -295,12 +322,16 @@ func (q *QP) Attr() QPAttr {
 	return a
 }
 
-// Outstanding gives the requests posted and not retired by a completion.
+// Outstanding gives the requests posted and not retired by a completion. Those
+// of an SRQ are the SRQ's.
 func (q *QP) Outstanding() (sends, recvs int) {
 	if q.usable() != nil {
 		return 0, 0
 	}
-	return q.sq.Outstanding(), q.rq.Outstanding()
+	if q.rq != nil {
+		recvs = q.rq.Outstanding()
+	}
+	return q.sq.Outstanding(), recvs
 }
 
 // Modify moves the queue pair to a state and sets the attributes of the mask,
@@ -318,7 +349,7 @@ func (q *QP) Modify(to QPState, a QPAttr, mask AttrMask) error {
 	if err := q.dev.caps.checkModify(q.typ, from, to, &a, mask); err != nil {
 		return fmt.Errorf("engine: QP 0x%x: %w", q.qpn, err)
 	}
-	if to == StateErr {
+	if to == StateErr && q.rq != nil {
 		q.rq.Publish() // what was posted before RTR is flushed too
 	}
 	next := q.merge(&a, mask)
@@ -328,10 +359,10 @@ func (q *QP) Modify(to QPState, a QPAttr, mask AttrMask) error {
 	q.attr = next
 	q.state = to
 	q.enc.open = to >= StateRTS
-	switch to {
-	case StateReset:
+	switch {
+	case to == StateReset:
 		q.reset()
-	case StateRTR:
+	case to == StateRTR && q.rq != nil:
 		q.rq.Publish() // B-27: withheld until now
 	}
 	return nil
@@ -398,7 +429,9 @@ func (q *QP) merge(a *QPAttr, mask AttrMask) QPAttr {
 func (q *QP) reset() {
 	q.purge()
 	q.sq.Reset()
-	q.rq.Reset()
+	if q.rq != nil {
+		q.rq.Reset()
+	}
 	q.attr = QPAttr{}
 	q.inBatch, q.batchErr = false, nil
 	if q.image != nil {
@@ -406,9 +439,18 @@ func (q *QP) reset() {
 	}
 }
 
-// purge takes this queue pair's completions out of its CQs.
+// purge takes this queue pair's completions out of its CQs. What they took from
+// an SRQ goes back there.
 func (q *QP) purge() {
-	mine := func(e *ring.CQE) bool { return e.UserIndex() == q.index }
+	mine := func(e *ring.CQE) bool {
+		if e.UserIndex() != q.index {
+			return false
+		}
+		if op := e.Op(); q.srq != nil && op != ring.CQEReq && op != ring.CQEReqErr {
+			q.srq.ring.Take(e.Counter())
+		}
+		return true
+	}
 	q.scq.ring.Purge(mine)
 	if q.rcq != q.scq {
 		q.rcq.ring.Purge(mine)
@@ -483,6 +525,13 @@ func (q *QP) Close() error {
 	q.pd.users--
 	q.scq.users--
 	q.rcq.users--
+	if q.srq != nil {
+		q.srq.users--
+	}
+	d.hub.mu.Lock()
+	delete(d.hub.qps, q.qpn)
+	d.hub.forget(func(e *AsyncEvent) bool { return e.QP == q })
+	d.hub.mu.Unlock()
 	d.mu.Unlock()
 	if q.image != nil {
 		if e := q.image.release(); err == nil {

@@ -62,6 +62,7 @@ type Counters struct {
 	TxTooLong         uint64 // datagrams longer than the MTU that succeeded without being sent, as profile rxe has it
 	RxCNPs            uint64 // congestion notifications, which are ignored: neither delivered nor dropped
 	WeakICRCs         uint64 // datagrams taken though the IPv4 identification, which their ICRC covers, is unknown
+	LostEvents        uint64 // asynchronous events that nobody asked for, dropped by the engine
 	RxInFlight        uint64 // frames that are on their way now, inside the wire: no counter, it goes down again
 	DroppedBytes      uint64
 	Drops             [NumDropReasons]uint64 // received packets that came to no completion

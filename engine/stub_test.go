@@ -31,6 +31,9 @@ type stub struct {
 	fail    error // what the next control call returns
 	attrs   []QPAttr
 	waits   int
+	limits  map[uint32]*atomic.Uint32 // of SRQs
+	notify  func(DeviceEvent)
+	armed   []uint64 // doorbells of CQs
 	gids    []GIDEntry
 	mac     [6]byte          // of every next hop
 	dests   []Dest           // that Resolve was asked for
@@ -76,7 +79,7 @@ func newStub(c Caps) *stub {
 		c.Name = "stub:"
 	}
 	return &stub{caps: c, qps: map[uint32]*stubQP{}, cqs: map[uint32]*stubCQ{}, nextQPN: 0x40, nextCQN: 0x10,
-		nextKey: 2, keys: map[uint32]bool{}, flows: map[uint64]FlowRule{}, groups: map[GID][]uint32{},
+		nextKey: 2, keys: map[uint32]bool{}, flows: map[uint64]FlowRule{}, limits: map[uint32]*atomic.Uint32{}, groups: map[GID][]uint32{},
 		mac: [6]byte{2, 0, 0, 0, 0, 2}, gids: []GIDEntry{{0, stubGID4}, {1, stubGID6}}}
 }
 
@@ -201,8 +204,11 @@ func (s *stub) NewQP(spec QPSpec) (QPMem, error) {
 	if q.sq, err = ring.NewDevSQ(m.SQ, m.SQRec, m.QPN); err != nil {
 		return m, err
 	}
-	if q.rq, err = ring.NewDevRQ(m.RQ, m.RQRec, ring.RQConfig{Stride: spec.RQStride, Entries: spec.RQEntries}); err != nil {
-		return m, err
+	if spec.SRQN == 0 {
+		q.rq, err = ring.NewDevRQ(m.RQ, m.RQRec, ring.RQConfig{Stride: spec.RQStride, Entries: spec.RQEntries})
+		if err != nil {
+			return m, err
+		}
 	}
 	kind := ring.RawPacket
 	if spec.Type == UD {
@@ -216,6 +222,43 @@ func (s *stub) NewQP(spec QPSpec) (QPMem, error) {
 	s.nextQPN++
 	return m, nil
 }
+
+func (s *stub) NewSRQ(spec SRQSpec) (SRQMem, error) {
+	if err := s.failure(); err != nil {
+		return SRQMem{}, err
+	}
+	mem, err := ring.NewRegion(spec.Entries*spec.Stride+64, ring.RegionOptions{})
+	if err != nil {
+		return SRQMem{}, err
+	}
+	b := mem.Bytes()
+	rec, err := ring.NewRecord(b[spec.Entries*spec.Stride:])
+	m := SRQMem{SRQN: s.nextQPN, Mem: b[:spec.Entries*spec.Stride], Rec: rec, Limit: new(atomic.Uint32)}
+	s.nextQPN++
+	s.limits[m.SRQN] = m.Limit
+	return m, err
+}
+
+func (s *stub) DestroySRQ(srqn uint32) error {
+	if s.limits[srqn] == nil {
+		return syscall.EINVAL
+	}
+	delete(s.limits, srqn)
+	return nil
+}
+
+func (s *stub) LimitSRQ(srqn uint32, limit int) error {
+	s.limits[srqn].Store(uint32(limit))
+	return nil
+}
+
+func (s *stub) Notify(f func(DeviceEvent)) { s.notify = f }
+
+func (s *stub) ArmCQ(_ uint32, word uint64) { s.armed = append(s.armed, word) }
+
+func (s *stub) Wake() {}
+
+func (s *stub) WaitFD() (int, bool) { return -1, false }
 
 func (s *stub) DestroyQP(qpn uint32) error {
 	if s.qps[qpn] == nil {
@@ -233,7 +276,9 @@ func (s *stub) SetState(qpn uint32, to QPState, a QPAttr) error {
 	s.attrs = append(s.attrs, a)
 	if to == StateReset {
 		q.sq.Reset()
-		q.rq.Reset()
+		if q.rq != nil {
+			q.rq.Reset()
+		}
 	}
 	q.state.Store(uint32(to))
 	if to == StateErr {
@@ -293,7 +338,7 @@ func (s *stub) run() (work int) {
 	for qpn, q := range s.qps {
 		work += s.runSends(qpn, q)
 		if q.is(StateErr) {
-			for q.rq.Available() > 0 {
+			for q.rq != nil && q.rq.Available() > 0 {
 				s.recvError(qpn, ring.SynFlushed)
 				work++
 			}

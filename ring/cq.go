@@ -20,6 +20,9 @@ func CQEntries(asked int) (entries int, err error) {
 	return pow2ceil(asked + 1), nil
 }
 
+// armSolicited in the arm word asks for an event at a solicited completion only.
+const armSolicited = 1 << 24
+
 // CQ is the host half of a completion queue. One goroutine owns it.
 //
 //	Peek -> read -> Consume ... Update
@@ -116,7 +119,7 @@ func (q *CQ) Entries() int { return len(q.cqes) }
 func (q *CQ) Arm(solicitedOnly bool) (dbWord uint64) {
 	w := q.arm&3<<28 | q.ci&0xffffff
 	if solicitedOnly {
-		w |= 1 << 24
+		w |= armSolicited
 	}
 	q.rec.StoreArm(w)
 	barrier.ToDevice() // the record before the doorbell

@@ -23,6 +23,8 @@ type DevCQ struct {
 	pub  uint32 // first entry not published
 	ci   uint32 // what the record said last
 	held [1]CQE // the first entry of the burst, while it is pending
+
+	urgent bool // the pending burst has a failure or a solicited receive
 }
 
 // NewDevCQ makes the device half over a ring that NewCQ has initialised.
@@ -78,6 +80,7 @@ func (d *DevCQ) entry(pi uint32) *CQE {
 func (d *DevCQ) Seal(opOwn uint8) {
 	d.entry(d.pi)[cqeOpOwn] = opOwn&^opOwnOwner | uint8(d.pi>>d.lap&1)
 	d.pi++
+	d.urgent = d.urgent || opOwn >= uint8(CQEReqErr)<<4 || opOwn&OpOwnSolicited != 0
 }
 
 // PutSends writes and seals the completions of n send WQEs of one queue pair
@@ -156,7 +159,20 @@ func (d *DevCQ) Publish() int {
 	*(*[cqeLast]byte)(c[:]) = *(*[cqeLast]byte)(d.held[0][:])
 	publishLast(c, get64(d.held[0][cqeLast:]))
 	d.pub = d.pi
+	d.urgent = false
 	return int(n)
+}
+
+// Urgent reports whether the pending burst has what an arming for solicited
+// completions waits for: a failure, or a receive whose sender asked for it.
+func (d *DevCQ) Urgent() bool { return d.urgent }
+
+// Fires reports whether the queue is armed for a burst, after the given number
+// of events: the arm word carries the two low bits of the owner's own count,
+// which lags behind by the events not taken yet. Partner: CQ.Arm.
+func (d *DevCQ) Fires(events uint32, urgent bool) bool {
+	w := d.rec.LoadArm()
+	return w>>28&3 == events&3 && (urgent || w&armSolicited == 0)
 }
 
 // Pending gives the entries sealed and not published.
@@ -169,4 +185,4 @@ func (d *DevCQ) PI() uint32 { return d.pi }
 func (d *DevCQ) CQN() uint32 { return d.cqn }
 
 // Reset returns the counters to zero; pending entries are dropped.
-func (d *DevCQ) Reset() { d.pi, d.pub, d.ci = 0, 0, 0 }
+func (d *DevCQ) Reset() { d.pi, d.pub, d.ci, d.urgent = 0, 0, 0, false }

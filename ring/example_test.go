@@ -196,3 +196,55 @@ func check(err error) {
 		log.Fatal(err)
 	}
 }
+
+// A shared receive queue's entries are a chain of links: completed in any
+// order, they are posted again in that order.
+func ExampleSRQ() {
+	entries, stride, maxWR, maxSGE, err := ring.SRQGeometry(3, 1)
+	check(err)
+	mem, err := ring.NewRegion(4096, ring.RegionOptions{})
+	check(err)
+	defer mem.Close()
+	rec, err := ring.NewRecord(mem.Bytes()[2048:])
+	check(err)
+	srq, err := ring.NewSRQ(mem.Bytes()[:2048], rec, stride, entries) // chains them: before the device's half
+	check(err)
+	dev, err := ring.NewDevSRQ(mem.Bytes()[:2048], rec, stride, entries)
+	check(err)
+	fmt.Println(entries, "entries for", maxWR, "requests of", maxSGE, "piece")
+
+	for id := range uint64(3) {
+		srq.Post([]ring.Seg{{Addr: 0x1000 * (id + 1), Len: 64, LKey: 0x1100}}, 100+id)
+	}
+	srq.Publish()
+	var segs [1]ring.Seg
+	var taken []uint16
+	for range 3 {
+		dev.Peek(segs[:])
+		taken = append(taken, dev.Advance())
+		fmt.Printf("device: entry %d, %#x\n", taken[len(taken)-1], segs[0].Addr)
+	}
+	for _, k := range []int{2, 0, 1} { // as the completions are polled
+		id, ok := srq.Take(taken[k])
+		fmt.Println("completed:", id, ok)
+	}
+	for range 3 {
+		srq.Post(segs[:], 0)
+	}
+	srq.Publish()
+	for range 3 {
+		dev.Peek(segs[:])
+		fmt.Println("device: entry", dev.Advance())
+	}
+	// Output:
+	// 4 entries for 3 requests of 1 piece
+	// device: entry 0, 0x1000
+	// device: entry 1, 0x2000
+	// device: entry 2, 0x3000
+	// completed: 102 true
+	// completed: 100 true
+	// completed: 101 true
+	// device: entry 3
+	// device: entry 2
+	// device: entry 0
+}

@@ -64,7 +64,11 @@ var _ = register(map[string]func(*trial){
 	},
 	"E-10": tooLong,
 	"E-11": func(x *trial) { fits(x, 64, 64+grhLen, true) },
-	"E-12": func(x *trial) { fits(x, 64, 64+grhLen-1, false) },
+	"E-12": func(x *trial) {
+		fits(x, 64, 64+grhLen-1, false)
+		x.close()
+		sharedFits(x)
+	},
 	"E-13": func(x *trial) { fits(x, 1, grhLen-1, false) },
 	"E-14": func(x *trial) {
 		x.params = dropping()

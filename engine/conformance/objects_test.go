@@ -103,6 +103,10 @@ func busyPD(x *trial) {
 	x.ok(err)
 	x.want("a pool", pd.Close(), syscall.EBUSY)
 	x.ok(pool.Close())
+	srq, err := pd.NewSRQ(engine.SRQConfig{MaxWR: 4})
+	x.ok(err)
+	x.want("an SRQ", pd.Close(), syscall.EBUSY)
+	x.ok(srq.Close())
 	x.ok(pd.Close())
 }
 

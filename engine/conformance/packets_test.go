@@ -415,6 +415,8 @@ func overrun(x *trial) {
 	}
 	x.check(held >= 3 && held < 10, "%d completions were held", held)
 	x.check(a.qp.State() == toErr, "state %v", a.qp.State())
+	a.event(engine.EventCQErr, func(e engine.AsyncEvent) bool { return e.CQ == a.cq })
+	a.noEvent()
 	c := a.counters()
 	x.check(c.CQOverruns == 1 && c.LostCQEs > 0, "%d overruns, %d lost", c.CQOverruns, c.LostCQEs)
 	_, err = a.cq.Poll(wc)

@@ -36,4 +36,5 @@ var Points = []Point{
 		"of the address", "C-29"},
 	{21, "segmented send without IP_CSUM", "checksums are made", "as strict", "sent as the header has them", "K-12"},
 	{22, "segmented send with an MSS of 0", "EINVAL", "EINVAL", "posted; completes with LOC_QP_OP_ERR", "K-06"},
+	{23, "arming a completion queue without channel", "EINVAL", "does nothing", "does nothing", "I-08"},
 }

@@ -114,7 +114,12 @@ var _ = register(map[string]func(*trial){
 		a.post(a.send(9, first))
 		a.one(9, engine.StatusSuccess)
 		b.arrives(first)
+		x.ok(a.qp.Modify(toSQD, engine.QPAttr{}, 0)) // not asked for
+		a.noEvent()
+		x.ok(a.qp.Modify(toRTS, engine.QPAttr{}, 0))
 		x.ok(a.qp.Modify(toSQD, engine.QPAttr{SQDNotify: true}, engine.AttrSQDNotify))
+		a.event(engine.EventSQDrained, func(e engine.AsyncEvent) bool { return e.QP == a.qp })
+		a.noEvent()
 		a.post(a.sends(3)...)
 		a.quiet()
 		b.quiet()

@@ -72,11 +72,6 @@ func feature(f engine.Feature) func(*engine.Caps) bool {
 
 // The capabilities.
 var (
-	needSRQ = &Capability{"SRQ", "shared receive queues (`FeatureSRQ`)",
-		feature(engine.FeatureSRQ), regexp.MustCompile(`SRQ`)}
-	needEvents = &Capability{"events", "completion channels and asynchronous events (`FeatureEvents`, `OffloadSolicit`)",
-		func(c *engine.Caps) bool { return c.Features&engine.FeatureEvents != 0 || c.Has(engine.OffloadSolicit) },
-		regexp.MustCompile(`Channel|^Notify|ReqNotify|^Arm|Event|CompVector`)}
 	needTM = &Capability{"tag matching", "shared receive queues that match tags (`FeatureTagMatching`)",
 		feature(engine.FeatureTagMatching), regexp.MustCompile(`TagMatch|PostSRQOps`)}
 	needRate = &Capability{"rate limit", "pacing by the device (`Caps.MaxRateKbps`)",
@@ -84,7 +79,7 @@ var (
 )
 
 // Capabilities lists all that items wait for.
-var Capabilities = []*Capability{needSRQ, needEvents, needTM, needRate}
+var Capabilities = []*Capability{needTM, needRate}
 
 // Item is one claim.
 type Item struct {
@@ -92,8 +87,6 @@ type Item struct {
 	Claim string
 	// Want has the verdicts by profile.
 	Want [3]Verdict
-	// Rest, if set, is a part of the claim that is not judged before the capability is there.
-	Rest *Capability
 	// Unless matches names of the engine's interface that make an item expressible after all.
 	Unless *regexp.Regexp
 }
@@ -128,12 +121,6 @@ func (i Item) mlx5(points ...int) Item   { return i.with(2, Verdict{Kind: Deviat
 
 func (i Item) with(profile int, v Verdict) Item {
 	i.Want[profile] = v
-	return i
-}
-
-// but makes a part of the claim wait.
-func (i Item) but(rest *Capability) Item {
-	i.Rest = rest
 	return i
 }
 

@@ -9,7 +9,7 @@ import (
 // Caps tells what the NIC can do.
 func (n *NIC) Caps() engine.Caps {
 	i := &n.info
-	features := engine.FeatureRSS
+	features := engine.FeatureRSS | engine.FeatureSRQ | engine.FeatureEvents
 	if n.maxDatagram > 0 {
 		features |= engine.FeatureUD
 	}
@@ -22,6 +22,7 @@ func (n *NIC) Caps() engine.Caps {
 		Offloads: engine.OffloadRawCsum | engine.OffloadRawTSO | engine.OffloadRxCsum,
 		MaxTSO:   maxTSO, MaxTSOHeader: maxTSOHeader,
 		MaxSendWR: ring.MaxSlots, MaxRecvWR: ring.MaxSlots, MaxSendSGE: maxSGE, MaxRecvSGE: maxSGE,
+		MaxSRQ: maxSRQ, MaxSRQWR: ring.MaxSRQEntries - 1, MaxSRQSGE: maxSGE, Autonomous: n.g != nil,
 		Features: features, MaxDatagram: n.maxDatagram, MaxGroups: maxGroups, MaxGroupQPs: maxGroupQPs,
 	}
 }

@@ -97,13 +97,17 @@ type NIC struct {
 	steering
 	qps       [maxQP]*qp // by slot: QPN modulo maxQP
 	cqs       [maxCQ]*cq
+	srqs      [maxSRQ]*srq
 	active    []*qp // all that exist, in order of creation
 	turn      int   // where the next Step starts to serve
 	dirty     []*cq // CQs with an unpublished burst
 	lastQP    uint32
 	lastCQ    uint32
-	now       int64 // of this Step; 0: not read yet
-	unflushed bool  // frames are committed to the wire and not yet pushed to the medium
+	lastSRQ   uint32
+	events    []engine.DeviceEvent     // raised and not told yet
+	notify    func(engine.DeviceEvent) // nil: nobody wants them
+	now       int64                    // of this Step; 0: not read yet
+	unflushed bool                     // frames are committed to the wire and not yet pushed to the medium
 	closed    atomic.Bool
 
 	counters engine.Counters
@@ -138,7 +142,7 @@ func New(w wire.Wire, c Config) (*NIC, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &NIC{wire: w, info: w.Info(), cfg: c, mtt: newMTT(), lastQP: 0x3f, lastCQ: 0x3f, bell: b}
+	n := &NIC{wire: w, info: w.Info(), cfg: c, mtt: newMTT(), lastQP: 0x3f, lastCQ: 0x3f, lastSRQ: 0x3f, bell: b}
 	n.nextID = 1
 	n.makeGIDs()
 	if len(n.gids) > 0 {
@@ -301,6 +305,11 @@ func (n *NIC) Close() error {
 	for _, c := range n.cqs {
 		if c != nil {
 			errs = append(errs, c.mem.Close())
+		}
+	}
+	for _, s := range n.srqs {
+		if s != nil {
+			errs = append(errs, s.mem.Close())
 		}
 	}
 	n.active, n.dirty = nil, nil

@@ -29,8 +29,12 @@ var legal = [engine.StateErr + 1]uint8{
 	engine.StateErr:   1<<engine.StateReset | 1<<engine.StateErr,
 }
 
-// move sets the state, and shows it to the host half.
+// move sets the state, and shows it to the host half. A QP on an SRQ that comes to ERR takes nothing from it any
+// more, and says so (B-28).
 func (q *qp) move(to engine.QPState) {
+	if to == engine.StateErr && q.state != engine.StateErr && q.srq != nil {
+		q.nic.raise(engine.EventQPLastWQEReached, q.qpn)
+	}
 	q.state = to
 	q.shown.Store(uint32(to))
 }
@@ -57,7 +61,9 @@ func (n *NIC) SetState(qpn uint32, to engine.QPState, a engine.QPAttr) error {
 		case engine.StateReset:
 			q.sq.Reset()
 			q.cut = 0
-			q.rq.Reset()
+			if q.rq != nil {
+				q.rq.Reset()
+			}
 		case engine.StateErr:
 			q.move(to)
 			n.flushSends(q, ring.MaxSlots)
@@ -65,6 +71,10 @@ func (n *NIC) SetState(qpn uint32, to engine.QPState, a engine.QPAttr) error {
 		case engine.StateRTS:
 			if q.state == engine.StateSQE {
 				n.flushSends(q, ring.MaxSlots) // posted in SQE, so flushed
+			}
+		case engine.StateSQD:
+			if q.state == engine.StateRTS && a.SQDNotify {
+				n.raise(engine.EventSQDrained, qpn) // no Step is in progress, so no send is (B-15)
 			}
 		}
 		if q.ud != nil {
@@ -117,6 +127,9 @@ func (n *NIC) flushSends(q *qp, limit int) int {
 
 // flushReceives completes up to limit posted receive WQEs with the flush syndrome.
 func (n *NIC) flushReceives(q *qp, limit int) int {
+	if q.srq != nil {
+		return 0 // what is posted there is for others (B-28)
+	}
 	for done := 0; ; done++ {
 		if done >= limit || q.rq.Available() == 0 {
 			return done
@@ -175,6 +188,7 @@ func (n *NIC) overrun(c *cq) {
 	c.broken = true
 	c.shown.Store(1)
 	n.counters.CQOverruns++
+	n.raise(engine.EventCQErr, c.cqn)
 	for _, q := range n.active {
 		if (q.scq == c || q.rcq == c) && q.state != engine.StateReset {
 			q.move(engine.StateErr)

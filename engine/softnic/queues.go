@@ -18,7 +18,9 @@ type qp struct {
 	kind     engine.QPType
 	state    engine.QPState
 	sq       *ring.DevSQ
-	rq       *ring.DevRQ
+	rq       *ring.DevRQ // nil with an SRQ
+	srq      *srq        // nil: rq
+	nic      *NIC
 	scq, rcq *cq
 	mem      *ring.Region
 	shown    *atomic.Uint32 // the state, for the host half to read
@@ -37,6 +39,8 @@ type cq struct {
 	broken bool           // it overran (H-11)
 	shown  *atomic.Uint32 // broken, for the host half to read
 	users  int            // QP halves that complete here
+	armed  atomic.Bool    // the owner has rung the completion doorbell since the last event
+	fired  uint32         // events
 }
 
 // recordSpace keeps what different goroutines write apart: two cache lines, because of the adjacent-line
@@ -100,7 +104,11 @@ func (n *NIC) NewQP(s engine.QPSpec) (m engine.QPMem, err error) {
 		if !ok {
 			return fmt.Errorf("softnic: all %d queue pairs are in use: %w", maxQP, syscall.ENOMEM)
 		}
-		q := &qp{qpn: qpn, pd: s.PD, uidx: s.UserIndex, kind: s.Type, scq: scq, rcq: rcq, shown: new(atomic.Uint32), rxCsum: s.RxCsum}
+		from := n.findSRQ(s.SRQN)
+		if s.SRQN != 0 && from == nil {
+			return fmt.Errorf("softnic: QP: no SRQ 0x%x: %w", s.SRQN, syscall.EINVAL)
+		}
+		q := &qp{nic: n, srq: from, qpn: qpn, pd: s.PD, uidx: s.UserIndex, kind: s.Type, scq: scq, rcq: rcq, shown: new(atomic.Uint32), rxCsum: s.RxCsum}
 		if s.Type == engine.UD {
 			if err := n.newUD(q, &s); err != nil {
 				return err
@@ -117,6 +125,9 @@ func (n *NIC) NewQP(s engine.QPSpec) (m engine.QPMem, err error) {
 		n.active = append(n.active, q)
 		scq.users++
 		rcq.users++
+		if from != nil {
+			from.users++
+		}
 		return nil
 	})
 	return m, err
@@ -140,7 +151,9 @@ func (q *qp) makeRings(s *engine.QPSpec, minInline int) (m engine.QPMem, err err
 	m.SQRec, errs[0] = ring.NewRecord(b[recs:])
 	m.RQRec, errs[1] = ring.NewRecord(b[recs+recordSpace:])
 	q.sq, errs[2] = ring.NewDevSQ(m.SQ, m.SQRec, q.qpn)
-	q.rq, errs[3] = ring.NewDevRQ(m.RQ, m.RQRec, ring.RQConfig{Stride: s.RQStride, Entries: s.RQEntries})
+	if q.srq == nil {
+		q.rq, errs[3] = ring.NewDevRQ(m.RQ, m.RQRec, ring.RQConfig{Stride: s.RQStride, Entries: s.RQEntries})
+	}
 	if err := errors.Join(errs[:]...); err != nil {
 		mem.Close()
 		return engine.QPMem{}, fmt.Errorf("softnic: QP: %w", err)
@@ -173,6 +186,9 @@ func (n *NIC) DestroyQP(qpn uint32) error {
 		}
 		q.scq.users--
 		q.rcq.users--
+		if q.srq != nil {
+			q.srq.users--
+		}
 		return errors.Join(left, q.mem.Close())
 	})
 }

@@ -213,7 +213,7 @@ func (n *NIC) deliverSpans(q *qp, most int) (used, got int) {
 // first frame that is otherwise ends the run; it returns how many are done with.
 func (n *NIC) deliverRun(q *qp, frames []wire.Frame) int {
 	r := &n.rx
-	if q.rcq.broken || len(frames) == 0 || len(frames) > burst {
+	if q.rq == nil || q.rcq.broken || len(frames) == 0 || len(frames) > burst {
 		return 0
 	}
 	entries := r.entries[:q.rq.Run(r.entries[:len(frames)])]

@@ -25,7 +25,7 @@ func (n *NIC) receive(budget int) int {
 	total := 0
 	for total < budget {
 		want := min(budget-total, burst)
-		if q := n.only; q != nil && n.spans != nil && n.uds == 0 && !q.rxCsum && q.receives() {
+		if q := n.only; q != nil && n.spans != nil && n.uds == 0 && !q.rxCsum && q.rq != nil && q.receives() {
 			took, got := n.deliverSpans(q, want)
 			n.wire.Release(took)
 			if total += took; took != 0 && took == got {
@@ -111,11 +111,25 @@ func (n *NIC) deliverSteered(frames []wire.Frame) int {
 
 func allHaveWQE(targets []*qp) bool {
 	for _, q := range targets {
-		if q.receives() && q.rq.Available() == 0 {
+		if q.receives() && q.waitingRecv() < wanted(targets, q) {
 			return false
 		}
 	}
 	return true
+}
+
+// wanted is how many receive WQEs the targets take from the queue that q takes its own from.
+func wanted(targets []*qp, q *qp) int {
+	if q.srq == nil {
+		return 1
+	}
+	count := 0
+	for _, o := range targets {
+		if o.srq == q.srq && o.receives() {
+			count++
+		}
+	}
+	return count
 }
 
 // deliver scatters one frame into the QP's next receive WQE and completes it. It returns false, having done
@@ -126,7 +140,7 @@ func (n *NIC) deliver(q *qp, f *wire.Frame) bool {
 		return true
 	}
 	r := &n.rx
-	count, ok := q.rq.Peek(r.segs[:])
+	count, ok := q.peekRecv(r.segs[:])
 	if !ok {
 		if n.cfg.Drop {
 			n.drop(engine.DropNoWQE, len(f.Data))
@@ -135,7 +149,7 @@ func (n *NIC) deliver(q *qp, f *wire.Frame) bool {
 	}
 	length := uint32(len(f.Data))
 	if g := &r.segs[0]; count == 1 && g.Len >= length {
-		p := n.mtt.lookup(g.LKey, g.Addr, length, q.pd, engine.LocalWrite)
+		p := n.mtt.lookup(g.LKey, g.Addr, length, q.recvPD(), engine.LocalWrite)
 		if p == nil {
 			n.receiveError(q, f)
 			return true
@@ -166,11 +180,7 @@ func (n *NIC) scatter(q *qp, f *wire.Frame, count int) bool {
 // written.
 func (n *NIC) segments(q *qp, f *wire.Frame, count int, left uint64) (used int) {
 	r := &n.rx
-	room := uint64(0)
-	for i := range r.segs[:count] {
-		room += uint64(r.segs[i].Len)
-	}
-	if room < left {
+	if room(r.segs[:count]) < left {
 		n.drop(engine.DropOversize, len(f.Data))
 		return 0
 	}
@@ -180,7 +190,7 @@ func (n *NIC) segments(q *qp, f *wire.Frame, count int, left uint64) (used int) 
 		if part == 0 {
 			continue
 		}
-		p := n.mtt.lookup(g.LKey, g.Addr, uint32(part), q.pd, engine.LocalWrite)
+		p := n.mtt.lookup(g.LKey, g.Addr, uint32(part), q.recvPD(), engine.LocalWrite)
 		if p == nil {
 			n.receiveError(q, f)
 			return 0
@@ -192,11 +202,19 @@ func (n *NIC) segments(q *qp, f *wire.Frame, count int, left uint64) (used int) 
 	return used
 }
 
+// room is how many bytes the segments hold.
+func room(segs []ring.Seg) (bytes uint64) {
+	for i := range segs {
+		bytes += uint64(segs[i].Len)
+	}
+	return bytes
+}
+
 // receiveError completes the WQE whose memory may not be written and moves the QP to ERR (D-09). The frame
 // is lost, and counted.
 func (n *NIC) receiveError(q *qp, f *wire.Frame) {
 	n.drop(engine.DropProtection, len(f.Data))
-	counter := q.rq.Advance()
+	counter := n.takeRecv(q)
 	if c := n.nextCQE(q.rcq); c != nil {
 		c.PutError(q.uidx, q.qpn, 0, counter, ring.SynLocalProt, 0)
 		q.rcq.dev.Seal(sealRecvErr)
@@ -206,7 +224,7 @@ func (n *NIC) receiveError(q *qp, f *wire.Frame) {
 
 // completeReceive consumes the WQE and writes its CQE, with the wire's time of arrival or else this Step's.
 func (n *NIC) completeReceive(q *qp, f *wire.Frame) {
-	counter := q.rq.Advance()
+	counter := n.takeRecv(q)
 	c := n.nextCQE(q.rcq)
 	if c == nil {
 		return

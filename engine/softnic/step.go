@@ -31,7 +31,7 @@ func (n *NIC) Step(budget int) int {
 		n.flushWire()
 	}
 	work += n.receive(budget)
-	if len(n.dirty) > 0 {
+	if len(n.dirty) > 0 || len(n.events) > 0 {
 		n.publish()
 	}
 	n.busy.Store(idle)
@@ -102,13 +102,24 @@ func (n *NIC) time() int64 {
 	return n.now
 }
 
-// publish releases every CQ's pending burst with one atomic store each.
+// publish releases every CQ's pending burst with one atomic store each, and tells the events that this or what
+// went before led to.
 func (n *NIC) publish() {
-	if len(n.dirty) == 0 {
-		return
+	if len(n.dirty) > 0 {
+		n.publishBursts()
 	}
+	if len(n.events) > 0 {
+		n.tell()
+	}
+}
+
+func (n *NIC) publishBursts() {
 	for i, c := range n.dirty {
-		c.dev.Publish()
+		urgent := c.dev.Urgent()
+		count := c.dev.Publish()
+		if c.armed.Load() && count > 0 {
+			n.completed(c, urgent)
+		}
 		c.dirty = false
 		n.dirty[i] = nil
 	}

@@ -101,7 +101,7 @@ func (n *NIC) route(f *wire.Frame, r *roceFrame, from *qp) bool {
 		n.drop(why, len(f.Data))
 		return true
 	}
-	if !n.cfg.Drop && from == nil && q.rq.Available() == 0 {
+	if !n.cfg.Drop && from == nil && q.waitingRecv() == 0 {
 		return false
 	}
 	n.deliverUD(q, f, r)
@@ -191,7 +191,7 @@ func (n *NIC) multicast(f *wire.Frame, r *roceFrame, from *qp) bool {
 	}
 	if !n.cfg.Drop && from == nil {
 		for _, q := range n.ud.member[:count] {
-			if n.judgeQP(q, r) == dropNot && q.rq.Available() == 0 {
+			if n.judgeQP(q, r) == dropNot && q.waitingRecv() < wanted(n.ud.member[:count], q) {
 				return false
 			}
 		}
@@ -231,7 +231,7 @@ func (n *NIC) loopBack(q *qp, frame []byte, how where) {
 // Everything is checked before the first byte is written.
 func (n *NIC) deliverUD(q *qp, f *wire.Frame, r *roceFrame) {
 	x := &n.rx
-	count, ok := q.rq.Peek(x.segs[:])
+	count, ok := q.peekRecv(x.segs[:])
 	if !ok {
 		n.drop(engine.DropNoWQE, len(f.Data)) // E-14
 		return
@@ -239,19 +239,33 @@ func (n *NIC) deliverUD(q *qp, f *wire.Frame, r *roceFrame) {
 	payload := f.Data[r.payload : r.payload+r.length()]
 	need := uint32(grhArea + len(payload))
 	if g := &x.segs[0]; count == 1 && g.Len >= need {
-		p := n.mtt.lookup(g.LKey, g.Addr, need, q.pd, engine.LocalWrite)
+		p := n.mtt.lookup(g.LKey, g.Addr, need, q.recvPD(), engine.LocalWrite)
 		if p == nil {
 			n.receiveError(q, f)
 			return
 		}
 		r.putGRH((*[grhArea]byte)(p))
 		copyFrame(p[grhArea:], payload)
+	} else if q.srq != nil && n.cfg.Profile == engine.ProfileRXE && room(x.segs[:count]) < uint64(need) {
+		n.tooLongForSRQ(q, f)
+		return
 	} else if !n.scatterUD(q, f, r, payload, count) {
 		return
 	}
 	n.counters.RxFrames++
 	n.counters.RxBytes += uint64(len(f.Data))
 	n.completeUD(q, f, r, need)
+}
+
+// tooLongForSRQ is what kernel rxe does with a datagram that does not fit a WQE of an SRQ (D7): it takes the WQE and
+// says so, and the queue pair goes on.
+func (n *NIC) tooLongForSRQ(q *qp, f *wire.Frame) {
+	n.drop(engine.DropOversize, len(f.Data))
+	counter := n.takeRecv(q)
+	if c := n.nextCQE(q.rcq); c != nil {
+		c.PutError(q.uidx, q.qpn, 0, counter, ring.SynRemoteInval, 0)
+		q.rcq.dev.Seal(sealRecvErr)
+	}
 }
 
 // scatterUD is deliverUD for several segments: the 40 bytes fill the first of the list, not of its first segment
@@ -279,7 +293,7 @@ func (n *NIC) scatterUD(q *qp, f *wire.Frame, r *roceFrame, payload []byte, coun
 
 // completeUD consumes the WQE and writes its CQE.
 func (n *NIC) completeUD(q *qp, f *wire.Frame, r *roceFrame, bytes uint32) {
-	counter := q.rq.Advance()
+	counter := n.takeRecv(q)
 	c := n.nextCQE(q.rcq)
 	if c == nil {
 		return
