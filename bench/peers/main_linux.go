@@ -32,6 +32,7 @@ type options struct {
 	install bool
 	limit   time.Duration
 	nice    int
+	profile string
 	line    string // as it was given
 }
 
@@ -77,6 +78,7 @@ func parse(args []string, say io.Writer) (o options, err error) {
 	f.StringVar(&o.output, "o", "text", "text, json or markdown, on stdout")
 	f.BoolVar(&o.install, "install", true, "as root: install missing programs by their Debian packages")
 	f.IntVar(&o.nice, "nice", 0, "as root: priority of all that is measured, -20 to 19; below 0 on a machine that has other work")
+	f.StringVar(&o.profile, "profile", "", "directory for CPU profiles of the contenders in this process, each run once more after its row")
 	f.DurationVar(&o.limit, "limit", time.Hour, "end by then with what there is")
 	if err = f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -96,11 +98,18 @@ func parse(args []string, say io.Writer) (o options, err error) {
 		return o, fmt.Errorf("-o %s: want text, json or markdown", o.output)
 	case o.nice < -20 || o.nice > 19:
 		return o, fmt.Errorf("-nice %d: want -20 to 19", o.nice)
+	case o.profile != "" && !isDir(o.profile):
+		return o, fmt.Errorf("-profile %s: want a directory", o.profile)
 	case o.limit <= 0:
 		return o, fmt.Errorf("-limit %v: want more than 0", o.limit)
 	}
 	o.only, err = choose(*only)
 	return o, err
+}
+
+func isDir(path string) bool {
+	i, err := os.Stat(path)
+	return err == nil && i.IsDir()
 }
 
 // choose finds rows by their keys.
@@ -158,6 +167,9 @@ func (o *options) run(ctx context.Context, b *bench) (code int, err error) {
 			if len(s.failures) > 0 {
 				code = exitFailed
 			}
+		}
+		if err := b.profile(ctx, row, o.profile); err != nil {
+			return exitFailed, err
 		}
 		r.Rows = append(r.Rows, conclude(row.key, row.title, row.unit, all, row.bars))
 	}

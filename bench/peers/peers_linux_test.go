@@ -98,6 +98,19 @@ func TestAContextThatEndsLeavesWhatThereIs(t *testing.T) {
 	}
 }
 
+func TestProfilesAreOfContendersInThisProcess(t *testing.T) {
+	dir := t.TempDir()
+	spin := func(context.Context, *bench) (sample, error) { return sample{packets: 1, elapsed: 1}, nil }
+	r := row{key: "k", contenders: []contender{{name: "other", needs: []program{ethtool}, run: spin}, {name: "own", run: spin}}}
+	if err := new(bench).profile(t.Context(), &r, dir); err != nil {
+		t.Fatal(err)
+	}
+	files, err := os.ReadDir(dir)
+	if err != nil || len(files) != 1 || files[0].Name() != "k-2.pprof" {
+		t.Errorf("%v, %v", files, err)
+	}
+}
+
 func TestFlagsThatAreRefusedNameTheirLimit(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"-rounds 0", "-rounds 0: want 1 to 1000"},
@@ -106,6 +119,7 @@ func TestFlagsThatAreRefusedNameTheirLimit(t *testing.T) {
 		{"-seconds 61", "-seconds 61: want"},
 		{"-o xml", "-o xml: want text, json or markdown"},
 		{"-nice -21", "-nice -21: want -20 to 19"},
+		{"-profile /dev/null", "-profile /dev/null: want a directory"},
 		{"-limit 0s", "-limit 0s: want more than 0"},
 		{"-only loop1,nosuch", `"nosuch"; want loop1, loop2, `},
 		{"loop1", `"loop1": there are only flags`},

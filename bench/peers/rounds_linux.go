@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
+	"path/filepath"
+	"runtime/pprof"
 	"slices"
 	"strings"
 	"time"
@@ -88,4 +91,29 @@ func (b *bench) once(ctx context.Context, c *contender) (sample, error) {
 		err = errors.New("no packets")
 	}
 	return s, err
+}
+
+// profile runs a row's contenders that are in this process once more and writes a CPU profile of each.
+func (b *bench) profile(ctx context.Context, r *row, dir string) error {
+	if dir == "" {
+		return nil
+	}
+	for i := range r.contenders {
+		c := &r.contenders[i]
+		if len(c.needs) > 0 || c.root || ctx.Err() != nil {
+			continue
+		}
+		f, err := os.Create(filepath.Join(dir, fmt.Sprintf("%s-%d.pprof", r.key, i+1)))
+		if err != nil {
+			return err
+		}
+		if err = pprof.StartCPUProfile(f); err == nil {
+			_, err = b.once(ctx, c)
+			pprof.StopCPUProfile()
+		}
+		if err = errors.Join(err, f.Close()); err != nil && ctx.Err() == nil {
+			return fmt.Errorf("profile of %s: %w", c.name, err)
+		}
+	}
+	return nil
 }
