@@ -50,6 +50,9 @@ var flagTable = []flagSpec{
 	{name: "ttl", value: "1", usage: "TTL or hop limit", on: onSend},
 	{name: "flows", value: "0", usage: "flows, each with a tuple of its own; 0: one for each queue", on: onSend},
 	{name: "seed", usage: "seed of every random choice (default a new one, printed)", on: onAll},
+	{name: "csum", value: "software", usage: "who makes the checksums: software, or offload (the device)", on: onSend},
+	{name: "tso", usage: "MSS: send payloads that the device cuts into frames of so many payload bytes; counts are of frames", on: onSend},
+	{name: "payload", usage: "bytes of a payload that --tso cuts (default 64k, which is 64000)", on: onSend},
 	{name: "queues", short: "q", value: "1", usage: "send queues that share one schedule", on: onSend},
 	{name: "burst", value: "0", usage: "frames for each doorbell at most; 0: chosen", on: onSend},
 	{name: "latency", value: "all", usage: "all, sample:N (every N-th packet of a flow) or off", on: onAll},
@@ -129,6 +132,9 @@ func (f *flags) config(newSeed func() uint64) (c traffic.Config, err error) {
 			return c, err
 		}
 	}
+	if f.str("tso") != "" && f.given("size") {
+		return c, &results.UsageError{Thing: "size", Value: f.str("size"), Hint: "the sizes follow from --tso and --payload; leave --size out"}
+	}
 	if f.str("seed") == "" {
 		c.Seed = newSeed()
 	}
@@ -178,6 +184,12 @@ func setField(c *traffic.Config, name, s string) (err error) {
 		c.FlowLabel, err = traffic.ParseFlowLabels(name, s)
 	case "ttl":
 		c.TTL = fromOne(255)
+	case "csum":
+		c.Csum, err = traffic.ParseCsum(s)
+	case "tso":
+		c.TSO.MSS = fromOne(1 << 16)
+	case "payload":
+		c.TSO.Payload = fromOne(traffic.MaxPayload)
 	case "flows":
 		c.Flows = number(traffic.MaxFlows)
 	case "queues":

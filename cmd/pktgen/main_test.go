@@ -286,7 +286,7 @@ func TestEveryFlagIsRead(t *testing.T) {
 		var a, b traffic.Config
 		other := map[string]string{
 			"rate": "1pps", "size": "65", "proto": "tcp", "src": "10.0.0.1", "dst": "10.0.0.1", "smac": "02:00:00:00:00:01",
-			"dmac": "02:00:00:00:00:01", "latency": "all", "on-late": "slip",
+			"dmac": "02:00:00:00:00:01", "latency": "all", "on-late": "slip", "csum": "offload",
 		}[f.name]
 		if other == "" {
 			other = "3"
@@ -304,7 +304,7 @@ func TestEveryFlagIsRead(t *testing.T) {
 func echoOf(c traffic.Config) []any {
 	return []any{c.Rate.String(), c.Count, c.Duration, c.Size.String(), c.Proto, c.Src.String(), c.Dst.String(), c.SPort.String(),
 		c.DPort.String(), c.SMAC.String(), c.DMAC.String(), c.VLAN.String(), c.FlowLabel.String(), c.TTL, c.Flows, c.Seed,
-		c.Queues, c.Burst, c.Latency, c.Drain, c.OnLate, c.Interval}
+		c.Queues, c.Burst, c.Latency, c.Drain, c.OnLate, c.Interval, c.Csum, c.TSO}
 }
 
 func must[T any](v T, err error) T {

@@ -42,6 +42,9 @@ type Config struct {
 	Run     string // run token (run id, start, boot id, flows); empty: made up
 	Hello   bool   // marked frames before and after the run
 
+	Csum CsumMode // who makes the checksums
+	TSO  TSO      // payloads that the device cuts; the zero value: none
+
 	Interval time.Duration // progress records; 0: none
 	Tap      string        // pcapng file that records what passes; empty: none
 
@@ -69,6 +72,52 @@ func (p Proto) String() string {
 	}
 	return "udp"
 }
+
+// CsumMode says who makes the IPv4, TCP and UDP checksums of what is sent.
+type CsumMode uint8
+
+// The modes. The zero value is software.
+const (
+	CsumSoftware CsumMode = iota // pktgen, from what varies
+	CsumOffload                  // the device
+)
+
+// String names the mode as --csum takes it.
+func (m CsumMode) String() string {
+	if m == CsumOffload {
+		return "offload"
+	}
+	return "software"
+}
+
+// TSO is segmentation as a load shape: payloads of Payload bytes, each handed to
+// the device with one header and cut by it into frames of MSS payload bytes. All
+// counts, sequences and tags are of frames: each has a tag at the end of its
+// payload, so that the last piece has none or at least 16 bytes. A payload's
+// frames are of one flow and leave together, when the last of them is due. The
+// device makes their checksums whatever Config.Csum says.
+type TSO struct {
+	MSS     int // 0: no segmentation
+	Payload int // 0: DefaultPayload
+}
+
+// Limits and default of TSO.
+const (
+	DefaultPayload = 64000
+	MaxPayload     = 65536
+	MaxSegments    = maxCatchUp // of one payload
+)
+
+// segments is how many frames a payload makes; 1 without segmentation.
+func (t TSO) segments() int {
+	if t.MSS == 0 {
+		return 1
+	}
+	return (t.Payload-1)/t.MSS + 1
+}
+
+// rest is the payload of the last of them.
+func (t TSO) rest() int { return t.Payload - (t.segments()-1)*t.MSS }
 
 // LatencyMode says which packets' latency is recorded: every N-th of a flow,
 // all for 1, none for 0.

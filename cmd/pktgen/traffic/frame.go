@@ -57,12 +57,12 @@ func protoName(c *Config) string {
 	return s
 }
 
-// buildFrame makes the frame of one size with value 0 of every field. gopacket
+// buildFrame makes the frame of one size, piece of a TSO payload or 0, with value 0 of every field. gopacket
 // writes the headers and checksums: a second opinion on what ours must be.
-func buildFrame(c *Config, sizeBytes int, byFlow bool) (Frame, error) {
+func buildFrame(c *Config, sizeBytes, piece int, byFlow bool) (Frame, error) {
 	f := Frame{SizeBytes: sizeBytes, TagOff: -1, Vary: varyingFields(c, byFlow)}
 	payload := make(gopacket.Payload, sizeBytes-fcsBytes-headerBytes(c))
-	stack, err := frameLayers(c)
+	stack, err := frameLayers(c, piece)
 	if err != nil {
 		return f, err
 	}
@@ -79,7 +79,7 @@ func buildFrame(c *Config, sizeBytes int, byFlow bool) (Frame, error) {
 }
 
 // frameLayers lists the headers from the outside in.
-func frameLayers(c *Config) ([]gopacket.SerializableLayer, error) {
+func frameLayers(c *Config, piece int) ([]gopacket.SerializableLayer, error) {
 	seed := c.Seed
 	eth := &layers.Ethernet{SrcMAC: macOf(c.SMAC, seed), DstMAC: macOf(c.DMAC, seed), EthernetType: layers.EthernetTypeIPv4}
 	if c.Dst.Is6() {
@@ -102,13 +102,13 @@ func frameLayers(c *Config) ([]gopacket.SerializableLayer, error) {
 		}
 		ip, stack = h, append(stack, h)
 	} else {
-		h := &layers.IPv4{Version: 4, IHL: 5, TTL: uint8(c.TTL), Flags: layers.IPv4DontFragment, Protocol: next, SrcIP: src, DstIP: dst}
+		h := &layers.IPv4{Version: 4, IHL: 5, Id: uint16(piece), TTL: uint8(c.TTL), Flags: layers.IPv4DontFragment, Protocol: next, SrcIP: src, DstIP: dst}
 		ip, stack = h, append(stack, h)
 	}
 	sport := uint16(c.SPort.Uint(0, fieldSeed(seed, "sport")))
 	dport := uint16(c.DPort.Uint(0, fieldSeed(seed, "dport")))
 	if c.Proto == TCP {
-		h := &layers.TCP{SrcPort: layers.TCPPort(sport), DstPort: layers.TCPPort(dport), Seq: 1, Ack: 1, ACK: true, Window: 65535}
+		h := &layers.TCP{SrcPort: layers.TCPPort(sport), DstPort: layers.TCPPort(dport), Seq: uint32(1 + piece*c.TSO.MSS), Ack: 1, ACK: true, Window: 65535}
 		return append(stack, h), h.SetNetworkLayerForChecksum(ip)
 	}
 	h := &layers.UDP{SrcPort: layers.UDPPort(sport), DstPort: layers.UDPPort(dport)}
@@ -187,15 +187,16 @@ func (p *Plan) FrameAt(k uint64) ([]byte, error) {
 			c.DPort = one
 		}
 	}
-	out, err := buildFrame(&c, f.SizeBytes, false)
+	piece := k / uint64(p.Queues) % uint64(c.TSO.segments())
+	out, err := buildFrame(&c, f.SizeBytes, int(piece), false)
 	return out.Bytes, err
 }
 
 // valueIndex is the index of field v in frame k.
 func (p *Plan) valueIndex(v Vary, k uint64) uint64 {
-	if !v.ByFlow {
-		return k
-	}
 	q := k % uint64(p.Queues)
+	if !v.ByFlow {
+		return k/uint64(p.Queues)/uint64(p.Config.TSO.segments())*uint64(p.Queues) + q
+	}
 	return uint64(p.FlowAt(int(q), k/uint64(p.Queues)))
 }

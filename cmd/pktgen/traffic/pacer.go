@@ -37,6 +37,7 @@ type pacer struct {
 	paced    bool
 	onLate   OnLate
 	burst    int
+	group    uint64 // frames that leave together, but for the run's last
 	queues   []pacedQueue
 	count    uint64 // frames in all
 	duration int64  // end of the schedule in ns from the start
@@ -72,6 +73,7 @@ type pacerConfig struct {
 	DurationNS int64      // 0: no limit
 	Burst      int        // 0: 64
 	OnLate     OnLate
+	Group      int    // frames of a queue that leave together, at most 64; 0: 1
 	FirstK     uint64 // the schedule's first slot; a test starts far out
 }
 
@@ -84,6 +86,8 @@ func newPacer(c pacerConfig, queues []txQueue) (*pacer, error) {
 	if c.Burst > 0 {
 		p.burst = min(c.Burst, maxCatchUp)
 	}
+	p.group = uint64(max(c.Group, 1))
+	p.burst = max(p.burst-p.burst%int(p.group), int(p.group))
 	if c.Count > 0 {
 		p.count = c.Count
 	}
@@ -167,7 +171,7 @@ func (p *pacer) unsent(now int64) uint64 {
 // nextDue is the clock reading at which round has something to do; now or less
 // when it has already.
 func (p *pacer) nextDue() int64 {
-	if !p.paced || p.sent < p.released {
+	if !p.paced || p.released-p.sent >= p.group*uint64(len(p.queues)) || p.sent < p.released && p.released == p.end() {
 		return p.start
 	}
 	return p.start + p.slipNS + p.sched.At(p.slot(p.released))
@@ -209,6 +213,7 @@ func (p *pacer) release(now int64) (slipNS int64, skip uint64) {
 	if p.onLate == LateSlip {
 		ahead = 1
 	}
+	ahead = max(ahead, p.group*uint64(len(p.queues)))
 	limit := p.sent + ahead
 	if due > limit {
 		p.late += due - limit
@@ -231,7 +236,13 @@ func (p *pacer) sendDue(q int, now int64) error {
 	share := p.share(q, p.released)
 	offset := p.start + p.slipNS
 	for s.sent < share {
-		n := int(min(share-s.sent, uint64(p.burst)))
+		due := share - s.sent
+		if p.group > 1 && share != p.share(q, p.end()) {
+			if due -= due % p.group; due == 0 {
+				return nil // the rest of the group is not due yet
+			}
+		}
+		n := int(min(due, uint64(p.burst)))
 		cur := s.cur
 		for i := range n {
 			ns := cur.NS()

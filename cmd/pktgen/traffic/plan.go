@@ -84,7 +84,7 @@ func NewPlan(c Config, tx, rx *PortFacts) (*Plan, error) {
 		return nil, err
 	}
 	for _, size := range c.Size.Distinct() {
-		f, err := buildFrame(&c, size, byFlow)
+		f, err := buildFrame(&c, size, 0, byFlow)
 		if err != nil {
 			return nil, err
 		}
@@ -131,7 +131,47 @@ func (c *Config) fill(tx, rx *PortFacts) error {
 	if err := c.fillPorts(); err != nil {
 		return err
 	}
-	return c.fillMACs(tx, rx)
+	if err := c.fillMACs(tx, rx); err != nil {
+		return err
+	}
+	return c.fillTSO()
+}
+
+// fillTSO derives the frame sizes from the pieces.
+func (c *Config) fillTSO() error {
+	t := &c.TSO
+	if t.MSS == 0 {
+		if t.Payload != 0 {
+			return results.Usage("payload", strconv.Itoa(t.Payload), "is what --tso cuts; give --tso MSS")
+		}
+		return nil
+	}
+	if t.Payload == 0 {
+		t.Payload = DefaultPayload
+	}
+	n, least := t.segments(), max(tagBytes, minFrameSize-fcsBytes-headerBytes(c))
+	switch {
+	case t.MSS < least || t.MSS > maxFrameSize:
+		return results.Usage("tso", strconv.Itoa(t.MSS), fmt.Sprintf("use %d to %d bytes", least, maxFrameSize))
+	case t.Payload < least || t.Payload > MaxPayload:
+		return results.Usage("payload", strconv.Itoa(t.Payload), fmt.Sprintf("use %d to %d bytes", least, MaxPayload))
+	case n > MaxSegments:
+		return results.Usage("tso", strconv.Itoa(t.MSS), fmt.Sprintf("%d bytes make %d frames, at most %d leave together; use --tso %d or more, or a shorter --payload", t.Payload, n, MaxSegments, (t.Payload-1)/MaxSegments+1))
+	case t.rest() < least:
+		return results.Usage("payload", strconv.Itoa(t.Payload), fmt.Sprintf("leaves a last piece of %d bytes, which cannot hold a tag; use %d", t.rest(), (n-1)*t.MSS))
+	case c.Queues > 1 && t.rest() != t.MSS:
+		return results.Usage("queues", strconv.Itoa(c.Queues), fmt.Sprintf("payloads for several queues are whole multiples of the MSS; use --payload %d or --queues 1", n*t.MSS))
+	}
+	head := headerBytes(c) + fcsBytes
+	c.Size = Sizes{text: strconv.Itoa(head + t.MSS)}
+	for range n - 1 {
+		c.Size.entries = append(c.Size.entries, sizeEntry{head + t.MSS, 1})
+	}
+	c.Size.entries = append(c.Size.entries, sizeEntry{head + t.rest(), 1})
+	if t.rest() != t.MSS {
+		c.Size.text = fmt.Sprintf("%dx%d,%d", n-1, head+t.MSS, head+t.rest())
+	}
+	return nil
 }
 
 // Default addresses are of the ranges reserved for benchmarks (RFC 2544, RFC
@@ -263,6 +303,9 @@ func checkSizes(c *Config, tx, rx *PortFacts) error {
 		if c.VLAN.IsZero() {
 			limit -= vlanBytes
 		}
+		if most := limit - headerBytes(c) - fcsBytes; c.TSO.MSS > most {
+			return results.Usage("tso", strconv.Itoa(c.TSO.MSS), fmt.Sprintf("%s takes frames of at most %d bytes with FCS (its MTU); use --tso %d or less, or raise the MTU", f.URI, limit, most))
+		}
 		if sizes[len(sizes)-1] > limit {
 			return results.Usage("size", c.Size.String(), fmt.Sprintf("%s takes frames of at most %d bytes with FCS (its MTU); use -s %d or less, or raise the MTU", f.URI, limit, limit))
 		}
@@ -274,9 +317,11 @@ func checkSizes(c *Config, tx, rx *PortFacts) error {
 func (p *Plan) PerFlow(q int) int { return (p.Flows - q + p.Queues - 1) / p.Queues }
 
 // FlowAt is the flow of queue q's frame j. Its sequence within the flow is
-// j div PerFlow(q).
+// j div PerFlow(q). The frames of one TSO payload are of one flow: those of
+// payload s, from 0, have the sequences (s div PerFlow(q)) * segments and on.
 func (p *Plan) FlowAt(q int, j uint64) uint32 {
-	return uint32(q + p.Queues*int(j%uint64(p.PerFlow(q))))
+	s := j / uint64(p.Config.TSO.segments())
+	return uint32(q + p.Queues*int(s%uint64(p.PerFlow(q))))
 }
 
 // SizeAt is the index in Frames of frame k.

@@ -294,6 +294,13 @@ func TestPlanErrors(t *testing.T) {
 		{"too few tuples", Config{Flows: 100, SPort: must(ParsePorts("sport", "7"))}, `flows "100": the fields take only 1 different values; widen --src, --dst, --sport or --dport to at least as many (all of them step together, so their numbers should have no common divisor; one with :rand does not count, its values may repeat)`},
 		{"drain past the tag's clock", Config{Drain: 61e9}, `drain "1m1s": the tag's clock wraps; use at most 60s`},
 		{"more than a frame a ns", Config{Rate: must(results.ParseRate("1001mpps"))}, `rate "1001mpps": is more than 1 frame a nanosecond; use at most 1000mpps`},
+		{"payload that nothing cuts", Config{TSO: TSO{Payload: 5000}}, `payload "5000": is what --tso cuts; give --tso MSS`},
+		{"MSS without room for a tag", Config{TSO: TSO{MSS: 17}}, `tso "17": use 18 to 65535 bytes`},
+		{"too many pieces", Config{TSO: TSO{MSS: 536}}, `tso "536": 64000 bytes make 120 frames, at most 64 leave together; use --tso 1000 or more, or a shorter --payload`},
+		{"last piece too short", Config{TSO: TSO{MSS: 1000, Payload: 5010}}, `payload "5010": leaves a last piece of 10 bytes, which cannot hold a tag; use 5000`},
+		{"pieces over MTU", Config{TSO: TSO{MSS: 1473}}, `tso "1473": loop: takes frames of at most 1518 bytes with FCS (its MTU); use --tso 1472 or less, or raise the MTU`},
+		{"payload too long", Config{TSO: TSO{MSS: 1448, Payload: 70000}}, `payload "70000": use 18 to 65536 bytes`},
+		{"odd payloads on queues", Config{TSO: TSO{MSS: 1000, Payload: 4500}, Queues: 2}, `queues "2": payloads for several queues are whole multiples of the MSS; use --payload 5000 or --queues 1`},
 	} {
 		_, err := NewPlan(tc.c, loopFacts(1), loopFacts(2))
 		if err == nil || err.Error() != tc.want {

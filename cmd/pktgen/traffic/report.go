@@ -145,4 +145,7 @@ type ConfigEcho struct {
 	OnLate     string `json:"on_late"`
 	Tag        bool   `json:"tag"`
 	Hello      bool   `json:"hello"`
+	Csum       string `json:"checksums"`     // "software" or "offload"
+	TSOMSS     int    `json:"tso_mss_bytes"` // 0: no segmentation
+	TSOPayload int    `json:"tso_payload_bytes"`
 }

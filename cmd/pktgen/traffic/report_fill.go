@@ -74,6 +74,7 @@ func (p *Plan) echo() ConfigEcho {
 		SMAC: c.SMAC.String(), DMAC: c.DMAC.String(), VLAN: c.VLAN.String(), FlowLabel: c.FlowLabel.String(), TTL: c.TTL,
 		Flows: p.Flows, Queues: p.Queues, Burst: c.Burst, Latency: c.Latency.String(), DrainNS: int64(c.Drain),
 		OnLate: c.OnLate.String(), Tag: !c.NoTag, Hello: c.Hello,
+		Csum: c.Csum.String(), TSOMSS: c.TSO.MSS, TSOPayload: c.TSO.Payload,
 	}
 }
 

@@ -97,7 +97,7 @@ func newSession(p *Plan, token Token, ports runPorts, clk clock.Clock) (*session
 	c := &p.Config
 	x := &session{clk: clk, drainNS: int64(c.Drain), count: p.Count, finite: ports.finite, stop: new(atomic.Bool)}
 	if ports.out != nil {
-		pacer, err := newPacer(pacerConfig{Rate: p.Rate, Count: p.Count, DurationNS: int64(c.Duration), Burst: c.Burst, OnLate: c.OnLate}, ports.out.Queues())
+		pacer, err := newPacer(pacerConfig{Rate: p.Rate, Count: p.Count, DurationNS: int64(c.Duration), Burst: c.Burst, OnLate: c.OnLate, Group: c.TSO.segments()}, ports.out.Queues())
 		if err != nil {
 			return nil, results.Usage("rate", c.Rate.String(), err.Error())
 		}

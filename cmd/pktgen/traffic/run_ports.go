@@ -274,6 +274,9 @@ func (o *openedPorts) prepareSend(p *Plan, t Token) (err error) {
 		}
 	}
 	c := raw.PortConfig{TxQueues: p.Queues, RxQueues: -1}
+	if t := p.Config.TSO; t.MSS > 0 {
+		c.TSO, c.FrameBytes, c.TxDepth = true, max(t.Payload, p.TX.MaxFrame), tsoDepth
+	}
 	if p.Config.Hello {
 		c.TxQueues++
 	}
@@ -288,8 +291,15 @@ func (o *openedPorts) prepareSend(p *Plan, t Token) (err error) {
 	}
 	out := &rawOut{dev: o.txDev, plan: p, clk: o.clk, helloKey: proto.NewTagKey(t.RunID ^ helloKeyMix)}
 	for q := range p.Queues {
+		if p.Config.TSO.MSS > 0 {
+			s := newTSOQueue(p, q, port.Tx(q), tmpl, proto.NewTagKey(t.RunID))
+			out.txs = append(out.txs, port.Tx(q))
+			out.streams = append(out.streams, s)
+			out.queues = append(out.queues, s)
+			continue
+		}
 		s, err := port.Tx(q).NewStream(tmpl, raw.StreamConfig{
-			Tag: p.Tagged, Key: proto.NewTagKey(t.RunID),
+			Tag: p.Tagged, Key: proto.NewTagKey(t.RunID), IPCsum: p.Config.Csum == CsumOffload,
 			FlowFirst: uint32(q), FlowStep: uint32(p.Queues), Flows: uint32(p.PerFlow(q)),
 			First: uint64(q), Step: uint32(p.Queues),
 		})
@@ -368,12 +378,18 @@ type rawOut struct {
 	plan     *Plan
 	clk      clock.Clock
 	txs      []*raw.TxQueue
-	streams  []*raw.Stream
+	streams  []counted
 	queues   []txQueue
 	hello    *raw.TxQueue // nil: no hellos
 	helloKey proto.TagKey
 
 	helloFrames, helloBytes uint64 // handed to the device
+}
+
+// counted is what was handed to the device: frames, and their bytes without FCS.
+type counted interface {
+	Sent() uint64
+	Bytes() uint64
 }
 
 func (o *rawOut) Queues() []txQueue { return o.queues }

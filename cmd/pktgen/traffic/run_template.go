@@ -22,7 +22,7 @@ func (p *Plan) template() (*raw.Template, error) {
 			return nil, fmt.Errorf("--%s %s: %w", v.Name, v.Values, err)
 		}
 	}
-	if len(p.Frames) > 1 {
+	if len(p.Frames) > 1 && p.Config.TSO.MSS == 0 {
 		sizes := raw.Sizes{Random: p.mix.random, Seed: p.mix.seed}
 		for _, i := range p.mix.period {
 			sizes.List = append(sizes.List, len(p.Frames[i].Bytes))

@@ -46,6 +46,16 @@ func ParseOnLate(s string) (OnLate, error) {
 	return 0, results.Usage("on-late", s, "not a policy; use burst (catch up by 64 frames, then slip), skip or slip")
 }
 
+// ParseCsum reads software or offload.
+func ParseCsum(s string) (CsumMode, error) {
+	for _, m := range []CsumMode{CsumSoftware, CsumOffload} {
+		if strings.EqualFold(s, m.String()) {
+			return m, nil
+		}
+	}
+	return 0, results.Usage("csum", s, "not a way to make checksums; use software or offload (the device makes them)")
+}
+
 // ParseProto reads udp or tcp.
 func ParseProto(s string) (Proto, error) {
 	for _, p := range []Proto{UDP, TCP} {
