@@ -160,3 +160,23 @@ func ExampleList() {
 	// loop: is a wire: false
 	// loop 9018 0 true
 }
+
+// Segmentation is a load shape: the plan is of the frames that the device makes of each payload.
+func ExampleTSO() {
+	c := traffic.Config{TX: "loop:", Proto: traffic.TCP, TSO: traffic.TSO{MSS: 1448, Payload: 10000}, Csum: traffic.CsumOffload}
+	var mode traffic.CsumMode = c.Csum
+	ports := &traffic.PortFacts{Port: traffic.Port{URI: "loop:", MaxFrame: 1518}}
+	p, err := traffic.NewPlan(c, ports, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(p.Config.Size, mode)
+	for k := range uint64(8) {
+		f, err := p.FrameAt(k)
+		fmt.Print(len(f), " ", err, ", ")
+	}
+	// Output:
+	// 6x1506,1370 offload
+	// 1502 <nil>, 1502 <nil>, 1502 <nil>, 1502 <nil>, 1502 <nil>, 1502 <nil>, 1366 <nil>, 1502 <nil>,
+}
