@@ -81,7 +81,7 @@ func (b *bench) startOn(ctx context.Context, cpus []int, path string, args ...st
 	return p, err
 }
 
-// startPktgen leaves it both processors. Its frames pass one goroutine, but Go's runtime looks after it from a thread
+// startPktgen, for a sender, leaves it both processors. Its frames pass one goroutine, but Go's runtime looks after it from a thread
 // beside, as testpmd's main core does, and on a single processor takes the goroutine's place after each long system call.
 func (b *bench) startPktgen(ctx context.Context, args ...string) (*process, error) {
 	return b.startOn(ctx, []int{b.otherCPU, b.cpu}, b.paths[pktgen], args...)

@@ -23,7 +23,8 @@ func (b *bench) receiveOffload() error {
 func runPktgenReceive(uri string) func(context.Context, *bench) (sample, error) {
 	return func(ctx context.Context, b *bench) (sample, error) {
 		return b.underFire(ctx, func(ctx context.Context, _ int) (s sample, err error) {
-			p, err := b.startPktgen(ctx, "rx", uri, "--no-tag",
+			// The source has the other processor to itself.
+			p, err := b.startOn(ctx, []int{b.cpu}, b.paths[pktgen], "rx", uri, "--no-tag",
 				"--duration", b.window.String(), "--interval", "0", "--output", "json")
 			if err != nil {
 				return s, err
