@@ -10,9 +10,10 @@ import (
 type quick uint8
 
 const (
-	quickNone  quick = iota // UD
-	quickRaw0               // raw, nothing inline
-	quickRaw18              // raw, 18 bytes inline
+	quickNone quick = iota // the long way for all
+	quickUD
+	quickRaw0  // raw, nothing inline
+	quickRaw18 // raw, 18 bytes inline
 )
 
 const (
@@ -62,6 +63,8 @@ func (e *encoder) init(q *QP, sigAll bool) {
 	}
 	if !e.raw {
 		e.minInline, e.csum = 0, c.Has(OffloadUDCsum)
+		e.word |= gramDS
+		e.quick = quickUD
 		return
 	}
 	e.minFrame = max(e.minFrame, uint64(c.MinInline))

@@ -107,6 +107,9 @@ func (q *QP) postAsFarAs(wrs []SendWR) (n int, cause Cause) {
 // postRun commits requests of the common kind from the first on, as far as they
 // go and the ring is contiguous.
 func (q *QP) postRun(wrs []SendWR) int {
+	if q.enc.quick == quickUD {
+		return q.postRunUD(wrs)
+	}
 	w, pi, got := q.sq.ReserveRun(len(wrs), 1)
 	if got == 0 {
 		return 0

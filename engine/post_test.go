@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -318,6 +319,46 @@ func TestQuickAndLongWayWriteTheSameWQE(t *testing.T) {
 					t.Fatalf("%d bytes, flags %x:\n%x\n%x", n, flags, a, b)
 				}
 			}
+		}
+	}
+}
+
+func TestQuickAndLongWayWriteTheSameDatagram(t *testing.T) {
+	r := newRig(t, rigConfig{qp: QPConfig{Type: UD, MaxSendWR: 64}})
+	r.s.hold = true
+	ah, other := r.ah(), r.ah()
+	var wrs []SendWR
+	for i := range 40 {
+		wr := SendWR{ID: uint64(i), Opcode: OpSend, Flags: SendFlags(i%4) << 1, AH: ah, RemoteQPN: uint32(i) * 0x54321, RemoteQKey: uint32(i) << 27,
+			SGEs: []SGE{r.mr.SGE(i, i%9)}}
+		if i%5 == 0 {
+			wr.AH = other
+		}
+		if i%11 == 0 {
+			wr.Opcode, wr.Imm = OpSendImm, 0xdeadbeef
+		}
+		wrs = append(wrs, wr)
+	}
+	var rings [2][]ring.Block
+	for k := range rings {
+		r.ok(r.q.Modify(StateReset, QPAttr{}, 0))
+		r.ok(r.q.MoveTo(StateRTS, QPAttr{}))
+		for i := range r.q.sq.Blocks() {
+			r.q.sq.Blocks()[i] = ring.Block{0: 0xa5, 17: 0xa5, 33: 0xa5, 50: 0xa5, 63: 0xa5}
+		}
+		if k == 1 {
+			r.q.enc.quick = quickNone
+		}
+		n, err := r.q.Post(wrs)
+		r.ok(err)
+		if sends, _ := r.q.Outstanding(); n != len(wrs) || sends != n {
+			t.Fatalf("%d posted, %d outstanding", n, sends)
+		}
+		rings[k] = slices.Clone(r.q.sq.Blocks())
+	}
+	for i := range rings[0] {
+		if rings[0][i] != rings[1][i] {
+			t.Fatalf("block %d:\n%x\n%x", i, rings[0][i], rings[1][i])
 		}
 	}
 }

@@ -248,3 +248,51 @@ func ExampleSRQ() {
 	// device: entry 2
 	// device: entry 0
 }
+
+// A device that sends datagrams decodes a run of them at once.
+func ExampleDevSQ_FetchGrams() {
+	mem, err := ring.NewRegion(4096, ring.RegionOptions{})
+	check(err)
+	defer mem.Close()
+	sq, devSQ, _, _ := pair(mem)
+	devSQ.SetLimits(ring.SendLimits{Kind: ring.UD})
+	av := ring.MakeAV(&ring.AVFields{GID: [16]byte{10: 0xff, 11: 0xff, 12: 192, 14: 2, 15: 1}})
+	w, pi, got := sq.ReserveRun(2, 2)
+	for i := range uint32(got) {
+		b := w[2*i:]
+		ring.PutCtrl(&b[0], uint16(pi+2*i), ring.OpSend, qpn, 5, 0, 0)
+		ring.PutDatagram(&b[0], &av, 0x11111111, 0x40+i)
+		ring.PutData(b, 4, ring.Seg{Addr: 0x1000, Len: 64, LKey: 0x1100})
+	}
+	sq.CommitRun(got, 2, 0)
+	sq.Publish()
+
+	var grams [8]ring.Gram
+	n, op := devSQ.FetchGrams(grams[:])
+	for _, g := range grams[:n] {
+		fmt.Printf("%v of %d bytes to QP 0x%x at ...%d\n", op, g.Len, g.QPN, g.AV.GID()[15])
+	}
+	devSQ.AdvanceGrams(n)
+	// Output:
+	// SEND of 64 bytes to QP 0x40 at ...1
+	// SEND of 64 bytes to QP 0x41 at ...1
+}
+
+// A device that receives datagrams completes a run of them at once.
+func ExampleDevCQ_PutGrams() {
+	mem, err := ring.NewRegion(4096, ring.RegionOptions{})
+	check(err)
+	defer mem.Close()
+	_, _, cq, devCQ := pair(mem)
+	const from = uint32(ring.GRHInBuffer|ring.RoCEv2IPv4) << 24
+	grams := []ring.DoneGram{{Bytes: 104, Source: from | 0x12}, {Bytes: 41, Source: from | 0x13, Imm: 7, HasImm: true, Counter: 1}}
+	devCQ.PutGrams(0, qpn, grams[:devCQ.Room(len(grams))])
+	devCQ.Publish()
+	for e, ok := cq.Peek(); ok; e, ok = cq.Peek() {
+		fmt.Printf("%v: %d bytes from QP 0x%x, immediate %d\n", e.Op(), e.ByteLen(), e.SrcQP(), e.Imm())
+		cq.Consume()
+	}
+	// Output:
+	// RESP_SEND: 104 bytes from QP 0x12, immediate 0
+	// RESP_SEND_IMM: 41 bytes from QP 0x13, immediate 7
+}

@@ -173,6 +173,7 @@ func (n *NIC) control(f func() error) error {
 		return ErrClosed
 	}
 	defer n.publish()
+	n.forget()
 	return f()
 }
 

@@ -33,6 +33,7 @@ type way struct {
 	n     uint8         // bytes of head, up to the BTH
 	head  [maxHead]byte // lengths and IPv4 checksum are 0
 	sum   uint32        // of the IPv4 header's words
+	start start
 }
 
 // where says how a datagram goes.
@@ -58,12 +59,17 @@ type udSide struct {
 // wayOf gives what frames to the WQE's address begin with, and its place. It stays until the next call.
 func (n *NIC) wayOf(q *qp, av *ring.AV) (*way, uint8) {
 	addr := av.Addr()
-	at := uint8(addr[len(addr)-1]^addr[3]^addr[len(addr)-3]) & (waysPerQP - 1)
+	at := wayPlace(addr)
 	w := &q.ud.ways[at]
 	if w.av != *addr {
 		n.makeWay(q, av, w)
 	}
 	return w, at
+}
+
+// wayPlace gives an address's place from bytes that differ between addresses: those of the GID, and the source port.
+func wayPlace(addr *[ring.AVAddrBytes]byte) uint8 {
+	return (addr[len(addr)-1] ^ addr[3] ^ addr[len(addr)-3]) & (waysPerQP - 1)
 }
 
 // makeWay fills w from an address. The source port is the address's, or else the one that kernel rxe gives the
@@ -123,11 +129,11 @@ func (n *NIC) makeWay(q *qp, av *ring.AV, w *way) {
 }
 
 // putHead writes the headers in front of the BTH of a frame of that length.
-func (w *way) putHead(frame []byte) {
+func (w *way) putHead(h []byte, length int) {
+	h = h[:w.n]
+	copySmall(h, w.head[:len(h)])
 	if w.n == proto.EthernetBytes+ipv4Head {
-		h := frame[:proto.EthernetBytes+ipv4Head]
-		copySmall(h, w.head[:len(h)])
-		total := uint32(len(frame) - proto.EthernetBytes)
+		total := uint32(length - proto.EthernetBytes)
 		sum := w.sum + total
 		sum = sum&0xffff + sum>>16
 		sum = sum&0xffff + sum>>16
@@ -136,11 +142,9 @@ func (w *way) putHead(frame []byte) {
 		binary.BigEndian.PutUint16(h[38:], uint16(total-proto.IPv4Bytes))
 		return
 	}
-	h := frame[:proto.EthernetBytes+ipv6Head]
-	copySmall(h, w.head[:len(h)])
-	length := uint16(len(frame) - proto.EthernetBytes - proto.IPv6Bytes)
-	binary.BigEndian.PutUint16(h[18:], length)
-	binary.BigEndian.PutUint16(h[58:], length)
+	total := uint16(length - proto.EthernetBytes - proto.IPv6Bytes)
+	binary.BigEndian.PutUint16(h[18:], total)
+	binary.BigEndian.PutUint16(h[58:], total)
 }
 
 // roceFrame is where the parts of a received RoCE v2 packet stand in its frame.
@@ -215,6 +219,14 @@ func (r *roceFrame) parse(frame []byte, l3 int) bool {
 
 // cnpBytes is a congestion notification: a BTH and 16 reserved bytes.
 const cnpBytes = proto.BTHBytes + 16
+
+// kind gives what a CQE says of the packet.
+func (r *roceFrame) kind() uint8 {
+	if r.version == 6 {
+		return ring.GRHInBuffer | ring.RoCEv2IPv6
+	}
+	return ring.GRHInBuffer | ring.RoCEv2IPv4
+}
 
 // length gives the bytes of the payload.
 func (r *roceFrame) length() int { return r.end - proto.ICRCBytes - int(r.ud.Pad) - r.payload }

@@ -14,6 +14,7 @@ import (
 // udWork is the workspace for datagrams of both sides.
 type udWork struct {
 	udSender
+	runWork
 	in     roceFrame
 	member [maxGroupQPs]*qp
 	loop   wire.Frame            // one that does not come from the wire
@@ -43,8 +44,12 @@ func (n *NIC) newUD(q *qp, s *engine.QPSpec) error {
 // deliverMixed is the way of frames when there are UD queue pairs. It returns how many frames are done with.
 func (n *NIC) deliverMixed(frames []wire.Frame) int {
 	for at := 0; at < len(frames); {
-		from, l3 := at, 0
-		for ; at < len(frames); at++ {
+		l3 := 0
+		for at < len(frames) {
+			if took := n.deliverGrams(frames[at:]); took != 0 {
+				at += took
+				continue
+			}
 			f := &frames[at]
 			if len(f.Data) < ethernetHeader || !n.isRoCE(f.Data, &l3) {
 				break
@@ -52,8 +57,10 @@ func (n *NIC) deliverMixed(frames []wire.Frame) int {
 			if !n.datagram(f, l3) {
 				return at
 			}
+			at++
 		}
-		for from = at; at < len(frames); at++ {
+		from := at
+		for ; at < len(frames); at++ {
 			if f := &frames[at]; len(f.Data) >= ethernetHeader && n.isRoCE(f.Data, &l3) {
 				break
 			}
@@ -103,6 +110,9 @@ func (n *NIC) route(f *wire.Frame, r *roceFrame, from *qp) bool {
 	}
 	if !n.cfg.Drop && from == nil && q.waitingRecv() == 0 {
 		return false
+	}
+	if from == nil {
+		n.learn(f, r, q)
 	}
 	n.deliverUD(q, f, r)
 	return true
@@ -303,11 +313,7 @@ func (n *NIC) completeUD(q *qp, f *wire.Frame, r *roceFrame, bytes uint32) {
 		at = n.time()
 	}
 	c.PutRecv(q.uidx, q.qpn, bytes, counter, uint64(at))
-	kind := uint8(ring.GRHInBuffer | ring.RoCEv2IPv4)
-	if r.version == 6 {
-		kind = ring.GRHInBuffer | ring.RoCEv2IPv6
-	}
-	c.SetSource(kind, r.ud.SrcQP)
+	c.SetSource(r.kind(), r.ud.SrcQP)
 	seal := sealRecv
 	if r.ud.HasImm {
 		c.SetImm(r.ud.Imm)

@@ -90,6 +90,12 @@ func (p *parts) pairFor(t testing.TB, frame []byte, c Config) (a, b *NIC) {
 		}
 		t.Cleanup(func() { nics[i].Close() })
 	}
+	for i, g := range nics[0].gids {
+		if g.GID == p.src {
+			own := nics[0].gids
+			own[0], own[i] = own[i], own[0] // the index of the source is not in the frame
+		}
+	}
 	return nics[0], nics[1]
 }
 
@@ -154,11 +160,6 @@ func remakes(t *testing.T, frame []byte, inline bool, cuts ...int) {
 	t.Helper()
 	p := takeApart(t, frame)
 	a, b := p.pairFor(t, frame, Config{})
-	for i, g := range a.gids {
-		if g.GID == p.src {
-			a.gids[0], a.gids[i] = a.gids[i], a.gids[0] // the index of the source is not in the frame
-		}
-	}
 	tx := udHost(t, a, p.u.SrcQP, hostConfig{}, engine.QPAttr{QKey: p.u.QKey, SQPSN: p.u.PSN})
 	rx := newHost(t, b, hostConfig{access: rw})
 	rx.rq.Post1(rx.seg(0, 8000), 1)

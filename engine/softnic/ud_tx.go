@@ -29,6 +29,9 @@ func (n *NIC) sendUD(q *qp, limit int) int {
 	if q.sq.Pending() == 0 {
 		return 0
 	}
+	if sent, ok := n.sendGrams(q, limit); ok {
+		return sent
+	}
 	s := &n.tx
 	first := *q.sq
 	jobs, next, bad := n.decodeUD(q, min(limit, burst))
@@ -153,7 +156,7 @@ func (n *NIC) build(q *qp, frame []byte, i int, pieces [][]byte) {
 	if w.av != *d.av.Addr() {
 		n.makeWay(q, d.av, w) // another address of the burst has taken its place
 	}
-	w.putHead(frame)
+	w.putHead(frame, len(frame))
 	h := proto.UD{Opcode: proto.OpUDSend, Solicited: d.solicited, Pad: uint8(-d.length & 3), PKey: defaultPKey,
 		DestQP: d.remoteQPN, PSN: q.ud.psn, QKey: d.qkey, SrcQP: q.qpn}
 	if n.tx.jobs[i].opcode == ring.OpSendImm {

@@ -138,6 +138,37 @@ func ICRC(l3 []byte, ipVersion uint8, l4Off, end int) uint32 {
 	return crc
 }
 
+// ICRCRest goes on with an ICRC whose first part was ICRC over l3 up to an earlier end, behind the masked fields. b is
+// what follows there; its length is a multiple of 4, as those of all parts of a RoCEv2 packet are.
+//
+// The bulk goes to hash/crc32, which takes 16 bytes at once from 64 on; it would take what is left byte by byte.
+func ICRCRest(crc uint32, b []byte) uint32 {
+	if n := len(b) &^ 15; n >= 64 {
+		crc = crc32.Update(crc, crc32.IEEETable, b[:n])
+		b = b[n:]
+	}
+	crc = ^crc
+	for len(b) >= 4 {
+		crc ^= binary.LittleEndian.Uint32(b)
+		crc = slice4[3][crc&0xff] ^ slice4[2][crc>>8&0xff] ^ slice4[1][crc>>16&0xff] ^ slice4[0][crc>>24]
+		b = b[4:]
+	}
+	return ^crc
+}
+
+// slice4[k][v] is the CRC's state after byte v and k bytes of zero.
+var slice4 = sliceTables()
+
+func sliceTables() (t [4][256]uint32) {
+	t[0] = *crc32.IEEETable
+	for k := 1; k < len(t); k++ {
+		for v, c := range t[k-1] {
+			t[k][v] = c>>8 ^ t[0][c&0xff]
+		}
+	}
+	return t
+}
+
 // PutICRC writes an ICRC as it goes over the wire, the least significant byte first.
 func PutICRC(b []byte, icrc uint32) { binary.LittleEndian.PutUint32(b, icrc) }
 

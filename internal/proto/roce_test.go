@@ -388,6 +388,23 @@ func FuzzUD(f *testing.F) {
 }
 
 // BenchmarkICRC sets the ICRC beside one hash/crc32 call over the same bytes.
+// Going on from any multiple of 4 behind the masked fields gives what ICRC gives at once.
+func TestICRCGoesOn(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(5, 6))
+	l3 := make([]byte, 400)
+	for i := range l3 {
+		l3[i] = byte(rnd.Uint32())
+	}
+	for end := 48; end <= len(l3); end += 4 {
+		want := proto.ICRC(l3, 4, 20, end)
+		for from := 36; from <= end; from += 4 {
+			if got := proto.ICRCRest(proto.ICRC(l3, 4, 20, from), l3[from:end]); got != want {
+				t.Fatalf("%d bytes in two parts, %d and %d: %#x, want %#x", end, from, end-from, got, want)
+			}
+		}
+	}
+}
+
 func BenchmarkICRC(b *testing.B) {
 	for _, payload := range []int{64, 4096} {
 		l3 := make([]byte, 20+8+20+payload+4)

@@ -1,0 +1,63 @@
+package engine
+
+import (
+	"encoding/binary"
+
+	"github.com/bluering/bluering/ring"
+)
+
+// A datagram of one piece takes two blocks: control and datagram segment, and
+// the pointer.
+const (
+	gramBlocks = 2
+	gramDS     = 5
+)
+
+// postRunUD is postRun for datagrams.
+func (q *QP) postRunUD(wrs []SendWR) int {
+	w, pi, got := q.sq.ReserveRun(len(wrs), gramBlocks)
+	if got == 0 {
+		return 0
+	}
+	got = q.enc.runUD(w, wrs[:got], q.ids[pi&q.idMask:], pi)
+	q.sq.CommitRun(got, gramBlocks, 0)
+	return got
+}
+
+// runUD writes datagrams of the common kind: one piece, an address of the queue
+// pair's domain, no flag but Signaled and Solicited, nothing inline. It stops at
+// the first that is not, and leaves it to the long way to find out what it is.
+func (e *encoder) runUD(w []ring.Block, wrs []SendWR, ids []uint64, pi uint32) int {
+	ref := noRef
+	first := e.word | uint64(uint16(pi))<<40 // no run crosses the ring's edge, so 16 bits do not wrap within one
+	w = w[:gramBlocks*len(wrs)]
+	for i := range wrs {
+		wr := &wrs[i]
+		if wr.special() || len(wr.SGEs) != 1 || wr.AH == nil || wr.AH.pd != e.pd {
+			return i
+		}
+		s := &wr.SGEs[0]
+		if s.Len-1 >= maxMessage-1 {
+			return i
+		}
+		if s.MR.ref != ref {
+			if e.mrs.find(s.MR.ref) == nil {
+				return i
+			}
+			ref = s.MR.ref
+		}
+		a, b := &w[gramBlocks*i], &w[gramBlocks*i+1]
+		binary.BigEndian.PutUint64(a[0:8], first+uint64(gramBlocks*i)<<40)
+		flags := uint64(wr.Flags&Signaled)<<2 | uint64(wr.Flags&Solicited)>>1
+		binary.LittleEndian.PutUint64(a[8:16], e.second|flags<<flagsByte)
+		ring.PutDatagram(a, &wr.AH.av, wr.RemoteQKey, wr.RemoteQPN)
+		binary.BigEndian.PutUint64(b[0:8], uint64(s.Len)<<32|uint64(s.MR.lkey))
+		binary.BigEndian.PutUint64(b[8:16], s.MR.addr+uint64(s.Off))
+		*(*[16]byte)(b[16:32]) = [16]byte{}
+		*(*[32]byte)(b[32:64]) = [32]byte{}
+		ids[gramBlocks*i] = wr.ID
+	}
+	return len(wrs)
+}
+
+const _ = uint(ring.FlagSolicited-uint8(Solicited)>>1) + uint(uint8(Solicited)>>1-ring.FlagSolicited)

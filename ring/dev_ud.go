@@ -1,0 +1,118 @@
+package ring
+
+// Gram is a decoded send WQE of the commonest shape of a datagram: SEND or
+// SEND_IMM of one pointer. AV points into the ring: it is valid until the WQE's
+// completion is published.
+type Gram struct {
+	Seg
+	AV        *AV
+	QKey      uint32
+	QPN       uint32
+	Imm       uint32 // SEND_IMM
+	Index     uint16
+	Signaled  bool
+	Solicited bool
+}
+
+const (
+	gramDS = 5 // control, datagram segment, pointer
+	gramBB = 2
+)
+
+// FetchGrams decodes and validates up to len(out) WQEs from the consumer counter
+// on, without stepping over them, as long as they are of the shape of a Gram and
+// have the opcode of the first. All others, NOPs and those that break a rule
+// among them, end the run and are left to Fetch: what is given here passes each
+// rule that Fetch applies. The record is read only when fewer slots are known of.
+func (d *DevSQ) FetchGrams(out []Gram) (n int, op Opcode) {
+	if d.limits.Kind != UD {
+		return 0, 0
+	}
+	if int(d.pi-d.ci) < gramBB*len(out) {
+		d.Pending()
+	}
+	ci, blocks := d.ci, d.blocks
+	out = out[:min(len(out), int(d.pi-ci)/gramBB)]
+	if len(out) == 0 || len(blocks) < gramBB {
+		return 0, 0
+	}
+	op = OpSend
+	if get64(blocks[int(ci)&(len(blocks)-1)][0:8])>>32&0xff == uint64(OpSendImm) {
+		op = OpSendImm
+	}
+	want := uint64(op)<<32 | uint64(d.qpn)<<8 | gramDS
+	for i := range out {
+		slot := int(ci) & (len(blocks) - 1)
+		if slot+1 >= len(blocks) {
+			return i, op
+		}
+		w, data := &blocks[slot], &blocks[slot+1]
+		c0, c1 := get64(w[0:8]), get64(w[8:16])
+		av := (*AV)(w[16:64])
+		key, dest := get64(av[0:8]), get32(av[8:12])
+		head := get64(data[0:8])
+		size := uint32(head >> 32)
+		if c0 != want|uint64(uint16(ci))<<40 || c1>>32&^(FlagSignaled|FlagSolicited) != 0 ||
+			uint32(key) != 0 || dest>>24 != avLong>>24 || get32(av[16:20])|av.gidFlow()>>28 != 0 || size-1 >= inlineFlag-1 {
+			return i, op
+		}
+		g := &out[i]
+		g.Addr = get64(data[8:16])
+		g.Len, g.LKey = size, uint32(head)
+		g.AV, g.QKey, g.QPN, g.Imm = av, uint32(key>>32), dest&0xffffff, uint32(c1)
+		g.Index, g.Signaled, g.Solicited = uint16(ci), c1>>32&FlagSignaled != 0, c1>>32&FlagSolicited != 0
+		ci += gramBB
+	}
+	return len(out), op
+}
+
+// AdvanceGrams steps over the first n WQEs that FetchGrams decoded.
+func (d *DevSQ) AdvanceGrams(n int) {
+	d.ci += min(gramBB*uint32(n), d.pi-d.ci)
+	d.bb = 0
+}
+
+// DoneGram is the completion of one received datagram of a burst.
+type DoneGram struct {
+	Time      uint64
+	Bytes     uint32 // with the 40 in front
+	Source    uint32 // GRHInBuffer and the RoCE kind in the upper byte, the sender's QP number below
+	Imm       uint32
+	Counter   uint16
+	HasImm    bool
+	Solicited bool
+}
+
+// PutGrams writes and seals one receive completion for each of done, of one
+// queue pair: the bytes that Next, PutRecv, SetSource, SetImm and Seal would
+// write. The caller has asked Room.
+func (d *DevCQ) PutGrams(uidx, qpn uint32, done []DoneGram) {
+	cqes, lap, pi := d.cqes, d.lap, d.pi
+	user := uint64(uidx&0xffffff) << 32
+	last := uint64(qpn&0xffffff) << 32
+	if len(cqes) == 0 {
+		return
+	}
+	c := d.entry(pi)
+	for i := range done {
+		w := &done[i]
+		c.zero32()
+		put32(c[cqeFlagsQP:], w.Source)
+		op := uint64(CQERecv)
+		if w.HasImm {
+			op = uint64(CQERecvImm)
+		}
+		op <<= 4
+		if w.Solicited {
+			op |= OpOwnSolicited
+			d.urgent = true
+		}
+		put64(c[32:40], user|uint64(w.Imm))
+		put64(c[40:48], uint64(w.Bytes))
+		put64(c[48:56], w.Time)
+		put64(c[56:64], last|uint64(w.Counter)<<16|op|uint64(pi>>lap&1))
+		pi++
+		c = &cqes[int(pi)&(len(cqes)-1)]
+	}
+	d.pi = pi
+}
