@@ -40,15 +40,28 @@ var (
 	ErrTimeout = errors.New("ud: nothing received in time")
 )
 
+// Wakes says how Recv sleeps.
+type Wakes uint8
+
+// The ways to sleep. The first needs nothing of the device; the others use a
+// completion channel, whose descriptor can be polled.
+const (
+	WakeByDevice    Wakes = iota
+	WakeByEvent           // a completion of the endpoint wakes
+	WakeBySolicited       // only a datagram whose sender asked for it wakes, and failures
+)
+
 // Config asks for an endpoint. The zero value is 512 deep each way.
 type Config struct {
-	SendDepth, RecvDepth int        // datagrams; 0: DefaultDepth
-	Payload              int        // bytes of the longest datagram; 0: what the device takes
-	Inline               int        // datagrams up to this many bytes travel in the request itself; 0: none
-	SignalEvery          int        // ask for a completion of every so many sends; 0: 64, at most half of SendDepth
-	QKey                 uint32     // that datagrams must show; 0: DefaultQKey
-	PSN                  uint32     // of the first datagram, 24 bits
-	GID                  engine.GID // own address, one of Device.GIDs; zero: the first, or what fits a peer's family
+	SendDepth, RecvDepth int            // datagrams; 0: DefaultDepth
+	Payload              int            // bytes of the longest datagram; 0: what the device takes
+	Inline               int            // datagrams up to this many bytes travel in the request itself; 0: none
+	SignalEvery          int            // ask for a completion of every so many sends; 0: 64, at most half of SendDepth
+	QKey                 uint32         // that datagrams must show; 0: DefaultQKey
+	PSN                  uint32         // of the first datagram, 24 bits
+	GID                  engine.GID     // own address, one of Device.GIDs; zero: the first, or what fits a peer's family
+	Wakes                Wakes          // of Recv
+	Shared               *SharedReceive // memory and receive queue of several endpoints; RecvDepth is then its depth
 }
 
 // Counts is what an endpoint has done. A datagram counts as sent when its
@@ -70,13 +83,14 @@ type Endpoint struct {
 	pd   *engine.PD
 	cq   *engine.CQ
 	qp   *engine.QP
+	ch   *engine.Channel // nil without events
 	name string
 	cfg  Config
 	sgid int // own address; engine.AnyGID: by the peer
 
-	tx  transmit
-	rx  *receive
-	own bool // rx is this endpoint's own
+	tx     transmit
+	rx     *receive
+	shared *SharedReceive // whose rx is; nil: the endpoint's own
 
 	peers   peerTable
 	replies replyCache
@@ -98,7 +112,7 @@ func New(dev *engine.Device, c Config) (*Endpoint, error) {
 		return nil, fmt.Errorf("ud: new endpoint: %w", err)
 	}
 	caps := dev.Caps()
-	e := &Endpoint{dev: dev, name: caps.Name, cfg: c, sgid: engine.AnyGID, own: true}
+	e := &Endpoint{dev: dev, name: caps.Name, cfg: c, sgid: engine.AnyGID}
 	if err := e.cfg.fill(&caps); err != nil {
 		return nil, fmt.Errorf("ud: %s: %w", caps.Name, err)
 	}
@@ -123,9 +137,13 @@ func (c *Config) fill(caps *engine.Caps) error {
 			*v = n
 		}
 	}
+	payload := caps.MaxDatagram
+	if c.Shared != nil {
+		c.RecvDepth, payload = len(c.Shared.rx.frames), min(payload, c.Shared.payload)
+	}
 	defaults(&c.SendDepth, min(DefaultDepth, caps.MaxSendWR))
 	defaults(&c.RecvDepth, min(DefaultDepth, caps.MaxRecvWR))
-	defaults(&c.Payload, caps.MaxDatagram)
+	defaults(&c.Payload, payload)
 	defaults(&c.SignalEvery, max(min(signalEvery, c.SendDepth/2), 1))
 	if c.QKey == 0 {
 		c.QKey = DefaultQKey
@@ -135,8 +153,9 @@ func (c *Config) fill(caps *engine.Caps) error {
 		n, least, most int
 	}{
 		{"send depth", c.SendDepth, 1, caps.MaxSendWR}, {"receive depth", c.RecvDepth, 1, caps.MaxRecvWR},
-		{"payload", c.Payload, 1, caps.MaxDatagram}, {"inline", c.Inline, 0, caps.MaxInline},
+		{"payload", c.Payload, 1, payload}, {"inline", c.Inline, 0, caps.MaxInline},
 		{"signal every", c.SignalEvery, 1, max(c.SendDepth/2, 1)}, {"PSN", int(c.PSN), 0, 1<<24 - 1},
+		{"wakes", int(c.Wakes), 0, int(WakeBySolicited)},
 	} {
 		if l.n < l.least || l.n > l.most {
 			return fmt.Errorf("%s %d, want %d..%d: %w", l.name, l.n, l.least, l.most, syscall.EINVAL)
@@ -160,36 +179,64 @@ func (e *Endpoint) chooseGID() error {
 
 func (e *Endpoint) build() (err error) {
 	c := &e.cfg
-	if e.pd = e.dev.NewPD(); e.pd == nil {
+	if c.Shared != nil {
+		if err := c.Shared.join(e); err != nil {
+			return err
+		}
+	} else if e.pd = e.dev.NewPD(); e.pd == nil {
 		return ErrClosed
 	}
-	if e.cq, err = e.dev.NewCQ(c.SendDepth + c.RecvDepth); err != nil {
+	if err = e.newCQ(c.SendDepth + c.RecvDepth); err != nil {
 		return err
 	}
-	e.qp, err = e.pd.NewQP(engine.QPConfig{Type: engine.UD, SendCQ: e.cq, RecvCQ: e.cq,
-		MaxSendWR: c.SendDepth, MaxRecvWR: c.RecvDepth, MaxInline: c.Inline})
-	if err != nil {
+	q := engine.QPConfig{Type: engine.UD, SendCQ: e.cq, RecvCQ: e.cq, MaxSendWR: c.SendDepth, MaxRecvWR: c.RecvDepth, MaxInline: c.Inline}
+	if e.shared != nil {
+		q.SRQ = e.shared.srq
+	}
+	if e.qp, err = e.pd.NewQP(q); err != nil {
 		return err
 	}
 	if err = e.tx.build(e.pd, c); err != nil {
-		return err
-	}
-	if e.rx, err = newReceive(e.pd, c.RecvDepth, c.Payload); err != nil {
 		return err
 	}
 	// Receives may be posted from INIT on, so that no datagram finds the queue empty.
 	if err = e.qp.MoveTo(engine.StateInit, engine.QPAttr{QKey: c.QKey}); err != nil {
 		return err
 	}
-	e.rx.post = e.qp.PostRecv
-	if err = e.rx.start(); err != nil {
-		return err
+	if e.shared == nil {
+		if e.rx, err = newReceive(e.pd, c.RecvDepth, c.Payload, e.qp.PostRecv); err != nil {
+			return err
+		}
+		if err = e.rx.start(); err != nil {
+			return err
+		}
 	}
 	if err = e.qp.Modify(engine.StateRTR, engine.QPAttr{}, 0); err != nil {
 		return err
 	}
 	return e.qp.Modify(engine.StateRTS, engine.QPAttr{SQPSN: c.PSN}, engine.AttrSQPSN)
 }
+
+func (e *Endpoint) newCQ(entries int) (err error) {
+	if e.cfg.Wakes == WakeByDevice {
+		e.cq, err = e.dev.NewCQ(entries)
+		return err
+	}
+	if e.ch, err = e.dev.NewChannel(); err != nil {
+		return err
+	}
+	e.cq, err = e.dev.NewCQOn(e.ch, entries)
+	return err
+}
+
+// Channel gives the completion channel, for those who wait for its descriptor
+// beside others; nil with WakeByDevice. Recv does all that by itself.
+func (e *Endpoint) Channel() *engine.Channel { return e.ch }
+
+// Arm asks for one event on the channel, of the kind that Config.Wakes says.
+// What has come already makes none: Poll once more after it. With WakeByDevice
+// it is an error.
+func (e *Endpoint) Arm() error { return e.cq.Arm(e.cfg.Wakes == WakeBySolicited) }
 
 // Device gives the device under the endpoint.
 func (e *Endpoint) Device() *engine.Device { return e.dev }
@@ -248,9 +295,15 @@ func (e *Endpoint) Close() error {
 	if !e.closed.CompareAndSwap(false, true) {
 		return nil
 	}
-	errs := []error{e.qp.Close(), e.cq.Close(), e.peers.close(), e.replies.close(), e.tx.pool.Close()}
-	if e.own && e.rx != nil {
-		errs = append(errs, e.rx.pool.Close())
+	errs := []error{e.qp.Close(), e.cq.Close(), e.ch.Close(), e.peers.close(), e.replies.close(), e.tx.pool.Close()}
+	switch {
+	case e.shared != nil:
+		errs = append(errs, e.shared.leave())
+	default:
+		if e.rx != nil {
+			errs = append(errs, e.rx.pool.Close())
+		}
+		errs = append(errs, e.pd.Close())
 	}
-	return errors.Join(append(errs, e.pd.Close())...)
+	return errors.Join(errs...)
 }

@@ -20,6 +20,8 @@ type Peer uint32
 const (
 	peerBits = 20
 	maxPeers = 1 << peerBits
+
+	maxLearned = 4096 // addresses that wait for the owner to want them
 )
 
 type peer struct {
@@ -27,6 +29,8 @@ type peer struct {
 	ah        *engine.AH // nil: free
 	qpn, qkey uint32
 	use       uint32 // 12 bits, never 0 while in use
+	holders   int    // remotes
+	kept      bool   // by a call of Peer, until Forget
 }
 
 // peerTable finds peers. Readers take one load; what changes it holds the lock
@@ -65,34 +69,108 @@ func (t *peerTable) find(p Peer) *peer {
 // and waits for it as long as ctx lasts; later it gives the same handle. Any
 // goroutine may call it.
 func (e *Endpoint) Peer(ctx context.Context, a Addr) (Peer, error) {
+	if p, ok := e.peers.kept(a); ok {
+		return p, nil
+	}
+	return e.add(ctx, a, func(p *peer) { p.kept = true })
+}
+
+// kept finds a peer that Peer has given before.
+func (t *peerTable) kept(a Addr) (Peer, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p, ok := t.handles[a]
+	return p, ok && t.find(p).kept
+}
+
+// hold gives the handle of an address that drop gives up again, unless somebody
+// else has it too.
+func (e *Endpoint) hold(ctx context.Context, a Addr) (Peer, error) {
+	return e.add(ctx, a, func(p *peer) { p.holders++ })
+}
+
+// add finds or makes a peer, and marks it under the lock.
+func (e *Endpoint) add(ctx context.Context, a Addr, mark func(*peer)) (Peer, error) {
 	if a.QPN == 0 || a.QPN > MulticastQPN {
 		return 0, fmt.Errorf("ud: %s: peer %v: queue pair 0x%x, want 0x1..0xffffff: %w", e.name, a.GID, a.QPN, syscall.EINVAL)
 	}
 	t := &e.peers
-	t.mu.Lock()
-	p, ok := t.handles[a]
-	t.mu.Unlock()
-	if ok {
+	if p, ok := t.marked(a, mark); ok {
 		return p, nil
 	}
 	ah, err := e.pd.ResolveAH(ctx, a.dest(e.sgid))
 	if err != nil {
 		return 0, fmt.Errorf("ud: %s: peer %v: %w", e.name, a, err)
 	}
+	q := peer{addr: a, ah: ah, qpn: a.QPN, qkey: a.QKey}
+	mark(&q)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if p, ok := t.handles[a]; ok || t.closed { // somebody was faster
+	if t.closed {
 		_ = ah.Close() // nobody has seen it
-		if t.closed {
-			return 0, ErrClosed
-		}
+		return 0, ErrClosed
+	}
+	if p, ok := t.handles[a]; ok { // somebody was faster
+		_ = ah.Close() // nobody has seen it
+		t.change(p, mark)
 		return p, nil
 	}
-	if p, ok = t.insert(peer{addr: a, ah: ah, qpn: a.QPN, qkey: a.QKey}); !ok {
+	p, ok := t.insert(q)
+	if !ok {
 		_ = ah.Close() // nobody has seen it
 		return 0, fmt.Errorf("ud: %s: all %d peers are in use: %w", e.name, maxPeers, syscall.ENOMEM)
 	}
 	return p, nil
+}
+
+// marked finds and marks a peer that is there already.
+func (t *peerTable) marked(a Addr, mark func(*peer)) (Peer, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p, ok := t.handles[a]
+	if ok {
+		t.change(p, mark)
+	}
+	return p, ok
+}
+
+// change changes a peer in a copy of the list.
+func (t *peerTable) change(p Peer, mark func(*peer)) {
+	list := slices.Clone(*t.list.Load())
+	mark(&list[uint32(p)%maxPeers])
+	t.list.Store(&list)
+}
+
+// drop ends one hold.
+func (t *peerTable) drop(p Peer) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	q := t.find(p)
+	if q == nil {
+		return
+	}
+	t.change(p, func(q *peer) { q.holders-- })
+	if q = t.find(p); q.holders <= 0 && !q.kept {
+		t.forget(p, q)
+	}
+}
+
+// expect puts the address that answers a peer where the owner looks for it.
+func (t *peerTable) expect(p Peer) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if q := t.find(p); q != nil {
+		a := q.ah.Attr()
+		t.learn(replyKey{engine.GID(a.GID), int32(a.SGIDIndex), a.TClass}, a)
+	}
+}
+
+// learn keeps an address until the owner wants it.
+func (t *peerTable) learn(key replyKey, a engine.AHAttr) {
+	if t.learned == nil || len(t.learned) >= maxLearned {
+		t.learned = make(map[replyKey]engine.AHAttr)
+	}
+	t.learned[key] = a
 }
 
 // insert puts a peer in a copy of the list.
@@ -138,9 +216,13 @@ func (e *Endpoint) Forget(p Peer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	q := t.find(p)
-	if q == nil {
-		return
+	if q != nil {
+		t.forget(p, q)
 	}
+}
+
+// forget frees a peer in a copy of the list.
+func (t *peerTable) forget(p Peer, q *peer) {
 	ah := q.ah
 	delete(t.handles, q.addr)
 	list := slices.Clone(*t.list.Load())

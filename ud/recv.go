@@ -20,9 +20,9 @@ type receive struct {
 	err    error // of post
 }
 
-func newReceive(pd *engine.PD, depth, payload int) (r *receive, err error) {
+func newReceive(pd *engine.PD, depth, payload int, post func([]engine.RecvWR) (int, error)) (r *receive, err error) {
 	frame := grhBytes + payload
-	r = &receive{frames: make([][]byte, depth), wrs: make([]engine.RecvWR, depth), turn: make([]uint32, depth),
+	r = &receive{post: post, frames: make([][]byte, depth), wrs: make([]engine.RecvWR, depth), turn: make([]uint32, depth),
 		again: make([]engine.RecvWR, 0, depth), every: max(min(repostEvery, depth/4), 1)}
 	if r.pool, err = pd.AllocPool(depth, frame); err != nil {
 		return nil, err
@@ -117,9 +117,11 @@ func (e *Endpoint) Poll(msgs []Msg) int {
 func (e *Endpoint) take(c *engine.Completion, m *Msg) bool {
 	slot := uint32(c.WRID)
 	if c.Status != engine.StatusSuccess {
-		// The queue pair is in error: to post the slot again would only fail again.
 		e.counts.RecvErrors++
 		_ = e.note(c.Status)
+		if e.shared != nil {
+			e.rx.release(slot)
+		} // else the queue pair is in error, and to post the slot again would only fail again
 		return false
 	}
 	frame := e.rx.frames[slot]
@@ -221,12 +223,14 @@ func (e *Endpoint) RecvSpin(timeout time.Duration) (Msg, error) {
 	}
 }
 
-// waitMax bounds a sleep, so that the end of a context is seen.
-const waitMax = 10 * time.Millisecond
+// looksBeforeSleep is how often Recv looks before it goes to sleep.
+const looksBeforeSleep = 100
 
-// Recv takes the next datagram and sleeps until it has come or ctx ends.
-// Release the message.
+// Recv takes the next datagram and sleeps until it has come or ctx ends, as
+// Config.Wakes says. Release the message.
 func (e *Endpoint) Recv(ctx context.Context) (Msg, error) {
+	stop := func() bool { return true }
+	defer func() { stop() }()
 	for looks := 0; ; looks++ {
 		if e.Poll(e.one[:]) == 1 {
 			return e.one[0], nil
@@ -237,23 +241,37 @@ func (e *Endpoint) Recv(ctx context.Context) (Msg, error) {
 		if err := ctx.Err(); err != nil {
 			return Msg{}, err
 		}
-		if looks < 100 {
+		if looks < looksBeforeSleep {
 			continue
 		}
-		if err := e.park(ctx); err != nil {
+		if looks == looksBeforeSleep && e.ch == nil { // the device's Wait does not hear the context
+			stop = context.AfterFunc(ctx, e.dev.Backend().Wake)
+		}
+		if err := e.sleep(ctx, looks); err != nil {
 			return Msg{}, err
 		}
 	}
 }
 
-// park sleeps until something may have come.
-func (e *Endpoint) park(ctx context.Context) error {
-	wait := waitMax
-	if end, ok := ctx.Deadline(); ok {
-		wait = max(min(wait, time.Until(end)), 0)
+// sleep waits until something may have come. Of the channel it first asks for
+// an event and lets the caller look once more, because what is there already
+// makes none.
+func (e *Endpoint) sleep(ctx context.Context, looks int) error {
+	if e.ch == nil {
+		if err := e.dev.Wait(-1); err != nil {
+			return e.note(err)
+		}
+		return nil
 	}
-	if err := e.dev.Wait(int64(wait)); err != nil {
+	if looks%2 == 0 {
+		return e.Arm()
+	}
+	cq, err := e.ch.Get(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		return e.note(err)
 	}
-	return nil
+	return cq.Ack(1)
 }

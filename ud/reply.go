@@ -169,10 +169,7 @@ func (e *Endpoint) lookFor(key replyKey, d engine.Dest) {
 			return // the next message tries again
 		}
 		t.mu.Lock()
-		if t.learned == nil || len(t.learned) >= replyEntries {
-			t.learned = make(map[replyKey]engine.AHAttr)
-		}
-		t.learned[key] = ah.Attr()
+		t.learn(key, ah.Attr())
 		t.mu.Unlock()
 		_ = ah.Close() // its attributes are what counts
 	}()

@@ -33,6 +33,9 @@ func (t *transmit) build(pd *engine.PD, c *Config) (err error) {
 		return err
 	}
 	t.inline, t.every, t.everyLent = c.Inline, c.SignalEvery, max(c.RecvDepth/4, 1)
+	if c.Shared != nil {
+		t.everyLent = max(c.RecvDepth/16, 1) // others lend, too
+	}
 	t.wrs, t.sges = make([]engine.SendWR, depth), make([]engine.SGE, depth)
 	t.home, t.frames, t.lent = make([]engine.SGE, depth), make([][]byte, depth), make([]int32, depth)
 	for k := range t.wrs {

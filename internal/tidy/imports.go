@@ -39,9 +39,10 @@ var mayImport = map[string][]string{
 	"engine/internal/ibv": {},
 	"engine/device":       {"engine", "engine/softnic", "engine/softnic/wire", "engine/mlx5", "engine/verbs", "internal/clock"},
 
-	"raw":    {"engine", "tso", "internal/proto", "internal/csum"},
-	"ud":     {"engine", "tso", "internal/proto", "internal/csum"},
-	"ud/...": {"ud", "engine", "internal/proto", "internal/csum"},
+	"raw":         {"engine", "tso", "internal/proto", "internal/csum"},
+	"ud":          {"engine", "tso", "internal/proto", "internal/csum", "ud/exchange"},
+	"ud/interop":  {"..."}, // tests only
+	"ud/exchange": {"internal/proto", "internal/csum"},
 
 	"cmd/...":   {"cmd/...", "raw", "ud", "engine", "engine/device", "engine/latency", "internal/clock", "internal/proto", "internal/csum"},
 	"bench/...": {"..."},
