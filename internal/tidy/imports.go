@@ -32,7 +32,7 @@ var mayImport = map[string][]string{
 	"engine/latency": {},
 	"engine/softnic": {"engine", "ring", "tso", "internal/proto", "internal/csum", "internal/clock", "internal/pin", "engine/softnic/wire"},
 
-	"engine/softnic/wire": {"internal/clock", "internal/proto", "internal/csum"},
+	"engine/softnic/wire": {"internal/clock", "internal/proto", "internal/csum", "tso"},
 
 	"engine/mlx5":         {"engine", "ring", "engine/internal/ibv"},
 	"engine/verbs":        {"engine", "ring", "engine/internal/ibv"},

@@ -213,7 +213,7 @@ func withRing(c *Config) string {
 	if strings.HasPrefix(c.RX, "xdp:") && !strings.Contains(c.RX, "frames=") {
 		return withParameter(c.RX, fmt.Sprintf("frames=%d", xdpFrames))
 	}
-	if !strings.HasPrefix(c.RX, "packet:") || strings.Contains(c.RX, "ring=") || strings.Contains(c.RX, "slot=") {
+	if !strings.HasPrefix(c.RX, "packet:") || strings.Contains(c.RX, "ring=") || strings.Contains(c.RX, "slot=") || strings.Contains(c.RX, "gso=auto") {
 		return c.RX
 	}
 	if c.TX == "" { // the sizes are another's: slots of whole frames

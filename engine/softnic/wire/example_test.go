@@ -173,6 +173,18 @@ func ExampleOpenXDP() {
 	// auto auto
 }
 
+// Only a wire that leaves the cutting to others takes more than a frame.
+func ExampleSuper() {
+	a, b := loop("example-super")
+	defer a.Close()
+	defer b.Close()
+	var super wire.Super
+	super, ok := a.(wire.Super)
+	fmt.Println(ok, super == nil)
+	// Output:
+	// false true
+}
+
 // An impaired end loses, doubles and delays what it receives, and counts it.
 // The same seed does the same each time.
 func ExampleNewImpair() {

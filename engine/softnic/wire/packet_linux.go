@@ -15,6 +15,7 @@ import (
 
 const (
 	packetRing    = 8 << 20
+	superRing     = 64 << 20 // of slots that take a super-frame
 	packetTxSlots = 256
 	packetBlock   = 64 << 10 // of the rings: the kernel gets 16 pages at a time
 )
@@ -30,6 +31,7 @@ type packet struct {
 	mem    []byte // both rings, one mapping: the receive ring first
 	rx     packetRx
 	tx     packetTx
+	gso    *gsoTx // is tx, with gso=auto; else nil
 	clk    clock.Clock
 	health int64 // when the interface was last asked after
 	err    lasting
@@ -42,9 +44,9 @@ type packetTx interface {
 	reserve(lens []int32, bufs [][]byte) int
 	commit(n int)
 	// push offers committed frames to the kernel until it takes no more or all are gone. It returns how many it
-	// took and why it stopped; a frame it will never take is skipped by skip.
+	// took and why it stopped; a frame it will never take is skipped by skip, which tells how many they are.
 	push() (frames int, bytes uint64, err error)
-	skip()
+	skip() uint64
 	pending() int
 	padded() uint64
 }
@@ -120,24 +122,36 @@ func (w *packet) setUp(o PacketOptions) error {
 	); err != nil {
 		return err
 	}
-	if o.Send != SendMMsgQDsc {
+	if o.Send != SendMMsgQDsc && !o.GSO { // past the queueing discipline the kernel sends nothing that it had to cut
 		if err := set("PACKET_QDISC_BYPASS", unix.PACKET_QDISC_BYPASS, 1); err != nil {
 			return err
 		}
 	}
 	unix.SetsockoptInt(w.fd, unix.SOL_SOCKET, unix.SO_SNDBUF, 4<<20) // as much of it as the system allows
+	if o.GSO {
+		if o.Send == SendRing {
+			return fmt.Errorf("%w: gso=auto sends by messages, not send=ring", ErrParam)
+		}
+		if err := setVNet(w.fd); err != nil {
+			return fmt.Errorf("PACKET_VNET_HDR: %w", err)
+		}
+	}
 	rxBytes := 0
 	if !o.SendOnly {
-		if err := set("PACKET_RESERVE", unix.PACKET_RESERVE, rxReserve); err != nil {
+		reserve, longest, want := rxReserve, w.info.MaxFrame, packetRing
+		if o.GSO {
+			reserve, longest, want = rxReserve-vnetBytes, headerBytes+vlanTagBytes+superBytes, superRing
+			w.rx.vnet = true
+		}
+		if err := set("PACKET_RESERVE", unix.PACKET_RESERVE, reserve); err != nil {
 			return err
 		}
 		w.rx.slot = o.RingSlot
 		if w.rx.slot == 0 {
-			w.rx.slot = pow2ceil(rxDataOffset + w.info.MaxFrame)
+			w.rx.slot = pow2ceil(rxDataOffset + longest)
 		}
-		want := o.RingBytes
-		if want == 0 {
-			want = packetRing
+		if o.RingBytes != 0 {
+			want = o.RingBytes
 		}
 		block := max(packetBlock, w.rx.slot)
 		rxBytes = max(block, pow2ceil(want)) // slots are found by a mask
@@ -154,6 +168,10 @@ func (w *packet) setUp(o PacketOptions) error {
 		return w.setUpTxRing(rxBytes, slots)
 	}
 	w.tx = newMMsgTx(w.fd, slots, w.info.MaxFrame)
+	if o.GSO {
+		w.gso = newGSOTx(w.fd, slots, w.info.MaxFrame)
+		w.tx = w.gso
+	}
 	return w.mapRings(rxBytes, 0)
 }
 
@@ -263,9 +281,15 @@ func (w *packet) Flush() error {
 				return w.err.get()
 			}
 			return err
+		case unix.EINVAL:
+			if w.gso == nil {
+				w.broken(why)
+				return w.err.get()
+			}
+			w.refuse()
+			err = fmt.Errorf("wire: %s: the kernel refuses to cut a packet: %w", w.info.Name, why)
 		case unix.EMSGSIZE:
-			w.tx.skip()
-			w.stats.TxErrors++
+			w.refuse()
 			err = fmt.Errorf("%w: %s: one longer than %d must carry an 802.1Q tag", ErrTooLong, w.info.Name, w.info.MTU+headerBytes)
 		default:
 			w.broken(why)
@@ -297,9 +321,28 @@ func (w *packet) look() {
 func (w *packet) broken(why error) {
 	w.err.set(w.lost(why))
 	for w.tx.pending() > 0 {
-		w.tx.skip()
-		w.stats.TxErrors++
+		w.refuse()
 	}
+}
+
+// refuse gives up the next frame, or, of what the kernel would have cut, frames.
+func (w *packet) refuse() {
+	w.stats.TxErrors += w.tx.skip()
+}
+
+// MaxSuper is the longest packet that the kernel takes to cut; 0 without gso=auto.
+func (w *packet) MaxSuper() int {
+	if w.gso == nil {
+		return 0
+	}
+	return superBytes
+}
+
+func (w *packet) ReserveSuper(length, header, mss int) []byte {
+	if w.gso == nil || w.err.get() != nil || header < headerBytes || header > superHeader || mss < 1 || length <= header+mss || length > superBytes || mss+header > w.info.MaxFrame {
+		return nil
+	}
+	return w.gso.reserveSuper(length, header, mss)
 }
 
 func (w *packet) Next(frames []Frame) int {
@@ -415,10 +458,49 @@ type packetRx struct {
 	mask      uint64
 	head      uint64
 	truncated uint64
+	vnet      bool // a virtio-net header stands in front of each frame
+	cut       superCut
 }
 
 // next fills frames from the first slot that is not released.
 func (r *packetRx) next(frames []Frame) int {
+	if r.vnet {
+		return r.nextCut(frames)
+	}
+	return r.look(frames)
+}
+
+// nextCut is next where super-frames may come: one that is the first is handed out in pieces, any other ends the run.
+func (r *packetRx) nextCut(frames []Frame) int {
+	n := r.look(frames)
+	for i := range frames[:n] {
+		vnet := r.vnetOf(uint64(i))
+		if vnet[vnetType] == 0 {
+			continue
+		}
+		if i > 0 {
+			return i
+		}
+		if whole := frames[0]; whole.Flags&FlagTruncated == 0 && (r.cut.on || r.cut.start(whole.Data, vnet)) {
+			return r.cut.give(frames, &whole)
+		}
+	}
+	return n
+}
+
+// vnetOf finds the virtio-net header of the i-th frame not released. Putting a VLAN tag back moved the frame's front,
+// and overwrote what only a sender needs.
+func (r *packetRx) vnetOf(i uint64) []byte {
+	off := int((r.head+i)&r.mask) * r.slot
+	s := r.mem[off : off+r.slot : off+r.slot]
+	at := int(binary.NativeEndian.Uint16(s[tpMAC:]))
+	if uint32(s[tpPadding])&FlagVLANRestored != 0 {
+		at += vlanTagBytes
+	}
+	return s[at-vnetBytes : at]
+}
+
+func (r *packetRx) look(frames []Frame) int {
 	n := min(len(frames), int(r.slots))
 	for i := range frames[:n] {
 		off := int((r.head+uint64(i))&r.mask) * r.slot
@@ -472,6 +554,17 @@ func (r *packetRx) stamp(frames []Frame, delta int64) {
 
 // release gives slots back to the kernel.
 func (r *packetRx) release(n int) (bytes uint64) {
+	if r.cut.on {
+		bytes, last := r.cut.release(n)
+		if last {
+			r.put(1)
+		}
+		return bytes
+	}
+	return r.put(n)
+}
+
+func (r *packetRx) put(n int) (bytes uint64) {
 	for i := 0; i < n; i++ {
 		off := int((r.head+uint64(i))&r.mask) * r.slot
 		s := r.mem[off : off+r.slot : off+r.slot]

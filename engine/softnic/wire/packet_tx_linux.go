@@ -71,7 +71,7 @@ func (t *mmsgTx) push() (frames int, bytes uint64, err error) {
 	return frames, bytes, err
 }
 
-func (t *mmsgTx) skip()          { t.sent++ }
+func (t *mmsgTx) skip() uint64   { t.sent++; return 1 }
 func (t *mmsgTx) pending() int   { return int(t.tail - t.sent) }
 func (t *mmsgTx) padded() uint64 { return t.pads }
 
@@ -166,12 +166,13 @@ func (t *ringTx) push() (frames int, bytes uint64, err error) {
 }
 
 // skip forgets a refused frame, or, on a wire that is broken, the next one.
-func (t *ringTx) skip() {
+func (t *ringTx) skip() uint64 {
 	if t.refused > 0 {
 		t.refused--
-		return
+	} else {
+		t.sent++
 	}
-	t.sent++
+	return 1
 }
 
 func (t *ringTx) pending() int   { return int(t.tail-t.sent) + t.refused }

@@ -55,6 +55,47 @@ func (b *mmsgBatch) send(fd int, first, count uint64) (int, error) {
 	return int(n), nil
 }
 
+// gatherBatch is messages of several pieces each, made anew for every call.
+type gatherBatch struct {
+	msgs []mmsghdr
+	iovs []unix.Iovec
+	used int // messages
+	iov  int // pieces
+}
+
+func newGatherBatch(messages, pieces int) gatherBatch {
+	return gatherBatch{msgs: make([]mmsghdr, messages), iovs: make([]unix.Iovec, pieces)}
+}
+
+func (b *gatherBatch) reset() { b.used, b.iov = 0, 0 }
+
+// add begins a message with its first piece, and more adds to it. Pieces are not empty; the caller keeps them reachable.
+func (b *gatherBatch) add(piece []byte) {
+	h := &b.msgs[b.used].hdr
+	h.Iov = &b.iovs[b.iov]
+	h.SetIovlen(0)
+	b.used++
+	b.more(piece)
+}
+
+func (b *gatherBatch) more(piece []byte) {
+	v := &b.iovs[b.iov]
+	v.Base = &piece[0]
+	v.SetLen(len(piece))
+	b.iov++
+	h := &b.msgs[b.used-1].hdr
+	h.SetIovlen(int(h.Iovlen) + 1)
+}
+
+// send sends the first messages and returns how many the kernel took; the error is that of the first it did not.
+func (b *gatherBatch) send(fd, messages int) (int, error) {
+	n, _, e := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&b.msgs[0])), uintptr(messages), unix.MSG_DONTWAIT, 0, 0)
+	if e != 0 {
+		return 0, errno(e)
+	}
+	return int(n), nil
+}
+
 // kick makes the kernel look at the transmit ring.
 func kick(fd int) error {
 	_, _, e := unix.Syscall6(unix.SYS_SENDTO, uintptr(fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)

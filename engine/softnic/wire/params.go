@@ -81,7 +81,10 @@ type PacketOptions struct {
 	TxSlots   int  // frames that may wait for the kernel, rounded up to a power of two; 0: 256
 	NoPromisc bool // do not take promiscuous membership
 	SendOnly  bool // open no receive ring
-	Clock     clock.Clock
+	// GSO gives the kernel what it can cut uncut, and cuts what it gives uncut: see Super. The receive ring then has slots
+	// of 128 KiB, 64 MiB of them.
+	GSO   bool
+	Clock clock.Clock
 }
 
 // GSOMode says when a udp wire gives the kernel several datagrams as one, to be cut where they leave.
@@ -393,6 +396,11 @@ func ParsePacket(name string, v url.Values) (PacketOptions, error) {
 		p.fail("slot", strconv.Itoa(o.RingSlot), "must be a power of two")
 	}
 	o.Send = one(&p, "send", SendAuto, SendMMsg, SendRing, SendMMsgQDsc)
+	if s, ok := p.get("gso"); ok {
+		if o.GSO = s == "auto"; !o.GSO && s != "off" {
+			p.fail("gso", s, "must be auto or off")
+		}
+	}
 	return o, p.finish()
 }
 

@@ -124,6 +124,18 @@ type Wire interface {
 	Close() error
 }
 
+// Super is a wire that takes TCP and UDP packets longer than a frame, which are cut behind it: by the kernel, by a card,
+// or by whoever receives them. It counts the frames that they are cut into.
+type Super interface {
+	Wire
+	// MaxSuper is the longest packet of this kind, headers included; 0: it takes none.
+	MaxSuper() int
+	// ReserveSuper asks for room for one packet: header bytes of Ethernet, IP and TCP or UDP headers and a payload to be
+	// cut at each mss bytes. nil: no room now, or not such a packet; one that fits a frame is not. Lengths and checksums in the headers are of no
+	// account. The caller has proven it segmentable (package tso). Commit(1) completes it, in order with all else.
+	ReserveSuper(length, header, mss int) []byte
+}
+
 // Errors a caller may want to test for. They come wrapped with names and values.
 var (
 	ErrClosed     = errors.New("wire: closed")
