@@ -25,6 +25,7 @@ func (w *world) run() {
 		s.act()
 		s.observe(nil, 0)
 		s.checkOutstanding()
+		s.checkShared()
 	}
 }
 
@@ -42,6 +43,9 @@ func (s *side) act() {
 	case n < 32:
 		say("post sends")
 		p.post()
+	case n < 54 && len(s.shared) > 0 && s.one(3):
+		say("shared queue")
+		s.shared[s.rnd.IntN(len(s.shared))].act()
 	case n < 54:
 		say("post receives")
 		p.postRecv()
@@ -135,16 +139,24 @@ func (s *side) deregister() {
 				w.temp = false
 			}
 		}
-		for _, r := range p.recvs {
-			if r.temp >= 0 {
-				s.seen.events["a region is deregistered under a receive"]++
-				r.bad, r.temp = r.temp, -1
-			}
-		}
+		s.spoilt(p.recvs)
+	}
+	for _, h := range s.shared {
+		s.spoilt(h.recvs)
 	}
 	var err error
 	s.temp, err = s.pd.Register(s.mem[:tempBytes], engine.LocalWrite)
 	s.must(err)
+}
+
+// spoilt notes receives that name the region which is gone.
+func (s *side) spoilt(recvs []*recv) {
+	for _, r := range recvs {
+		if r.temp >= 0 {
+			s.seen.events["a region is deregistered under a receive"]++
+			r.bad, r.temp = r.temp, -1
+		}
+	}
 }
 
 // checkOutstanding compares the engine's count with the model's.
@@ -198,6 +210,9 @@ func (s *side) settle() {
 func (s *side) finish() {
 	for _, p := range s.pairs {
 		p.forget()
+	}
+	for _, h := range s.shared {
+		h.end()
 	}
 	for _, c := range s.queues {
 		if c.mem.Rec.LoadCI() > uint32(len(c.mem.CQEs)) {

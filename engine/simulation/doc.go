@@ -22,6 +22,8 @@
 //   - nothing else is written: buffers of sends are unchanged, guard bytes and unused room keep their pattern;
 //   - statuses and refusals are those that the request deserves, states move along legal edges only;
 //   - a receive's completion names the entry that was filled;
+//   - requests of a shared receive queue are taken in the order of posting, whichever queue pair gets them, and are not
+//     flushed with one; its limit is told once, when fewer are left; each asynchronous event has its cause;
 //   - in the end frames sent = frames delivered + the drop counters, bytes likewise where no frame was copied;
 //   - requests posted = executed + failed + flushed + those that RESET or destruction took away.
 //

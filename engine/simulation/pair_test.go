@@ -26,6 +26,9 @@ type pair struct {
 	rules    [3]bool
 	flows    []*engine.Flow
 	sigAll   bool
+	srq      *shared // nil: a receive queue of its own
+
+	lastWQE, wantLastWQE int // events that nothing is taken from the SRQ any more
 }
 
 // send is a send request outstanding.
@@ -49,6 +52,7 @@ type recv struct {
 	counter uint16 // of its entry in the ring
 	bad     int    // offset of the first byte that may not be written; -1: none
 	temp    int    // offset of the piece in the region that may be deregistered; -1: none
+	taken   bool   // of an SRQ: its completion was seen
 }
 
 // newPair makes a queue pair with rings of random small sizes and brings it up some way.
@@ -65,6 +69,9 @@ func (s *side) newPair() *pair {
 	}
 	if c.MaxInline < 30 && c.MaxSendSGE == 2 && p.typ == engine.RawPacket {
 		c.MaxSendWR = 2 + s.rnd.IntN(7)
+	}
+	if p.srq = s.pick(); p.srq != nil {
+		c.SRQ = p.srq.q
 	}
 	q, err := s.pd.NewQP(c)
 	s.must(err)
@@ -174,11 +181,17 @@ func (p *pair) give(w *send) {
 
 func (p *pair) completeRecv(c *queue, wc *engine.Completion, e *ring.CQE) {
 	s := p.s
-	if len(p.recvs) == 0 || p.recvs[0].id != wc.WRID || c != p.rcq || wc.Retired != 1 {
+	var r *recv
+	switch {
+	case p.srq != nil:
+		r = p.srq.complete(e.Counter())
+	case len(p.recvs) > 0:
+		r = p.recvs[0]
+		p.recvs = p.recvs[1:]
+	}
+	if r == nil || r.id != wc.WRID || c != p.rcq || wc.Retired != 1 {
 		s.fail("QP 0x%x: receive %d completes, retiring %d, out of order", wc.QPN, wc.WRID, wc.Retired)
 	}
-	r := p.recvs[0]
-	p.recvs = p.recvs[1:]
 	if e.Counter() != r.counter {
 		s.fail("QP 0x%x: receive %d of entry %d completes as entry %d", p.q.QPN(), r.id, r.counter, e.Counter())
 	}
@@ -323,6 +336,7 @@ func (p *pair) forget() {
 			}
 		}
 	}
+	p.purge(queues)
 	s.failed += failed
 	unsent := uint64(0)
 	for _, w := range p.sends {

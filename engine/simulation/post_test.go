@@ -238,7 +238,7 @@ func (p *pair) postRecv() {
 		if i > free || len(s.free) < 2 {
 			break
 		}
-		r, wr, refused := p.receive()
+		r, wr, refused := s.receive(p.q.Cap().MaxRecvSGE, false)
 		rs, wrs = append(rs, r), append(wrs, wr)
 		switch {
 		case cause != engine.CauseNone:
@@ -253,6 +253,9 @@ func (p *pair) postRecv() {
 	if p.asked == engine.StateReset && len(wrs) > 0 {
 		want, cause = 0, engine.CauseState
 	}
+	if p.srq != nil && len(wrs) > 0 {
+		want, cause = 0, engine.CauseSRQ
+	}
 	n, err := p.q.PostRecv(wrs)
 	for _, r := range rs[:want] {
 		r.counter = p.entries
@@ -265,31 +268,37 @@ func (p *pair) postRecv() {
 	}
 }
 
-// receive makes a receive request.
-func (p *pair) receive() (*recv, engine.RecvWR, engine.Cause) {
-	s := p.s
+// receive makes a receive request of up to sges pieces, of the second protection domain if foreign is set.
+func (s *side) receive(sges int, foreign bool) (*recv, engine.RecvWR, engine.Cause) {
 	s.wrID++
 	r := &recv{id: s.wrID, slot: s.take(freshByte), room: room, bad: -1, temp: -1}
 	off := r.slot*slotBytes + guard
 	one := func(mr engine.MR) []engine.SGE { return []engine.SGE{mr.SGE(off, r.room)} }
-	two := func(mr engine.MR) []engine.SGE {
-		return []engine.SGE{s.rw.SGE(off, 30), mr.SGE(off+30, r.room-30)}
+	own, other := s.rw, s.alien
+	if foreign {
+		own, other = other, own
 	}
-	pieces, cause := one(s.rw), engine.CauseNone
+	two := func(mr engine.MR) []engine.SGE {
+		return []engine.SGE{own.SGE(off, 30), mr.SGE(off+30, r.room-30)}
+	}
+	pieces, cause := one(own), engine.CauseNone
 	kind := s.rnd.IntN(40)
-	if p.q.Cap().MaxRecvSGE < 2 && kind >= 1 && kind <= 5 {
+	if foreign && (kind == 4 || kind == 8 || kind == 9) {
+		kind = 5 // the region that may be deregistered is not of that domain either
+	}
+	if sges < 2 && kind >= 1 && kind <= 5 {
 		kind = 0
 	}
 	switch kind {
 	case 1, 2, 3:
-		pieces = two(s.rw)
+		pieces = two(own)
 	case 4:
 		pieces, r.temp = two(s.temp), 30
 	case 5:
-		pieces, r.bad = two(s.alien), 30
+		pieces, r.bad = two(other), 30
 	case 6, 7:
 		r.room = 64
-		pieces = one(s.rw)
+		pieces = one(own)
 	case 8, 9:
 		pieces, r.temp = one(s.temp), 0
 	case 10:
@@ -305,7 +314,7 @@ func (p *pair) receive() (*recv, engine.RecvWR, engine.Cause) {
 			pieces, r.room = nil, 0
 		}
 	case 15:
-		pieces, cause = make([]engine.SGE, p.q.Cap().MaxRecvSGE+1), engine.CauseSGECount
+		pieces, cause = make([]engine.SGE, sges+1), engine.CauseSGECount
 	}
 	return r, engine.RecvWR{ID: r.id, SGEs: pieces}, cause
 }

@@ -167,12 +167,13 @@ func (c *coverage) check(t *testing.T) {
 		seen(fmt.Sprintf("a receive that ends with %v", s), c.status[true][s])
 	}
 	for _, cause := range []engine.Cause{engine.CauseFull, engine.CauseState, engine.CauseOpcode, engine.CauseSGECount, engine.CauseNoData,
-		engine.CauseShort, engine.CauseInline, engine.CauseKey, engine.CauseForeignKey, engine.CauseBounds} {
+		engine.CauseShort, engine.CauseInline, engine.CauseKey, engine.CauseForeignKey, engine.CauseBounds, engine.CauseSRQ} {
 		seen(fmt.Sprintf("the refusal %q", cause), c.causes[cause])
 	}
 	for _, e := range []string{"a send ring wraps", "a receive ring wraps", "a completion ring wraps", "the edge of a send ring is padded",
 		"a completion ring is full", "a completion queue overruns", "a flow rule is detached",
-		"a region is deregistered under a send", "a region is deregistered under a receive"} {
+		"a shared receive queue", "requests left in a shared queue", "a shared entry is taken back", "event QP_LAST_WQE_REACHED",
+		"event SRQ_LIMIT_REACHED", "event CQ_ERR", "a region is deregistered under a send", "a region is deregistered under a receive"} {
 		seen(e, c.events[e])
 	}
 	for n := 2; n <= 16; n *= 2 {

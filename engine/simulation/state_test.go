@@ -55,6 +55,9 @@ func (p *pair) modify(to engine.QPState) {
 	if to == engine.StateReset {
 		p.forget()
 	}
+	if to == engine.StateErr && from != to && p.srq != nil {
+		p.wantLastWQE++
+	}
 	s.must(p.q.Modify(to, a, mask))
 	s.seen.moves[from][to]++
 	p.asked, p.known = to, to
@@ -123,5 +126,8 @@ func (s *side) observe(c *queue, n int) {
 		s.seen.byDevice[p.known][now]++
 		p.known = now
 		p.owed++
+		if now == engine.StateErr && p.srq != nil {
+			p.wantLastWQE++
+		}
 	}
 }

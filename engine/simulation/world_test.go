@@ -66,6 +66,7 @@ type side struct {
 	stale  engine.MR // a handle that was
 	queues []*queue
 	pairs  []*pair // alive
+	shared []*shared
 	closed bool
 	last   engine.Counters // before it was closed
 

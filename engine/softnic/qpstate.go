@@ -72,6 +72,9 @@ func (n *NIC) SetState(qpn uint32, to engine.QPState, a engine.QPAttr) error {
 			if q.state == engine.StateSQE {
 				n.flushSends(q, ring.MaxSlots) // posted in SQE, so flushed
 			}
+			if q.state == engine.StateErr {
+				return nil // the CQ has no room for them, and the QP no way out (H-11)
+			}
 		case engine.StateSQD:
 			if q.state == engine.StateRTS && a.SQDNotify {
 				n.raise(engine.EventSQDrained, qpn) // no Step is in progress, so no send is (B-15)
