@@ -84,7 +84,8 @@ type NIC struct {
 	wire     wire.Wire
 	spans    wire.Spans // the wire, if it is one
 	info     wire.Info
-	plainMax uint32 // the longest frame without a VLAN tag
+	super    wire.Super // the wire, if it takes packets to be cut further on; else nil
+	plainMax uint32     // the longest frame without a VLAN tag
 	// maxDatagram is the port's RoCE MTU; 0: there are no datagrams here.
 	maxDatagram int
 	cfg         Config
@@ -149,6 +150,9 @@ func New(w wire.Wire, c Config) (*NIC, error) {
 		n.maxDatagram = proto.RoCEMTU(n.info.MTU)
 	}
 	n.spans, _ = w.(wire.Spans)
+	if s, ok := w.(wire.Super); ok && s.MaxSuper() > 0 {
+		n.super = s
+	}
 	n.plainMax = uint32(n.info.MaxFrame)
 	if n.info.MTU > 0 {
 		n.plainMax = min(n.plainMax, uint32(n.info.MTU+ethernetHeader))

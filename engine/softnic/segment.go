@@ -41,6 +41,9 @@ func (n *NIC) sendSegments(q *qp, limit int) int {
 		q.cut = 0
 		return 1
 	}
+	if n.super != nil && q.cut == 0 && n.sendWhole(q, w) {
+		return c.plan.Segments()
+	}
 	want := min(limit, burst, c.plan.Segments()-q.cut)
 	c.walk = c.plan.Segmenter(w.InlineHdr)
 	c.walk.Seek(q.cut)
@@ -66,6 +69,34 @@ func (n *NIC) sendSegments(q *qp, limit int) int {
 		n.full(q, room)
 	}
 	return room
+}
+
+// wholeSegments bounds what is left to the wire to cut: kernels cut UDP into no more.
+const wholeSegments = 64
+
+// sendWhole gives the packet to a wire that has it cut further on. false: it is not for that, or there is no room for
+// it whole. What comes of it, counts and all, is what cutting it here makes.
+func (n *NIC) sendWhole(q *qp, w *ring.SendWQE) bool {
+	s, c := &n.tx, &n.tx.cutter
+	if c.plan.KeepL3 || c.plan.KeepL4 || c.plan.Segments() > wholeSegments {
+		return false
+	}
+	buf := n.super.ReserveSuper(int(w.Bytes), len(w.InlineHdr), int(w.MSS))
+	if buf == nil {
+		return false
+	}
+	buf = buf[copy(buf, w.InlineHdr):]
+	for _, p := range c.pieces[:c.count] {
+		buf = buf[copy(buf, p):]
+	}
+	n.wire.Commit(1)
+	n.unflushed = true
+	n.counters.TxFrames += uint64(c.plan.Segments())
+	n.counters.TxBytes += uint64(c.plan.FrameBytes())
+	q.sq.Advance()
+	s.jobs[0] = job{index: w.Index, opcode: w.Opcode, signaled: w.Signaled}
+	n.completeSends(q, s.jobs[:1])
+	return true
 }
 
 // planSegments checks everything that can be wrong with a segmented send, and lists its payload.
