@@ -197,19 +197,21 @@ func (q *QP) completeRow(r *ring.CQ, op ring.CQEOpcode, wc []Completion) (n int)
 
 func (q *QP) completeRecvs(r *ring.CQ, wc []Completion) (n int) {
 	ids := q.rq.Row(len(wc))
-	want := ring.MatchWord(ring.CQERecv, 0, q.qpn)
-	csum, qpn := q.dev.caps.Has(OffloadRxCsum), q.qpn
-	wc = wc[:len(ids)]
-	for i := range wc {
-		e, _, ok := r.Match(uint32(i), want)
-		if !ok || e.UserIndex() != q.index {
+	row, owner := r.Row(len(ids))
+	want := ring.MatchWord(ring.CQERecv, 0, q.qpn) | owner
+	csum := q.dev.caps.Has(OffloadRxCsum)
+	all := Completion{QPN: q.qpn, Retired: 1, Opcode: WCRecv, Recv: true}
+	index := q.index
+	wc, ids = wc[:len(row)], ids[:len(row)]
+	for i := range row {
+		e := &row[i]
+		if _, ok := e.Match(want); !ok || e.UserIndex() != index {
 			break
 		}
 		w := &wc[i]
+		*w = all
 		w.WRID = ids[i]
-		w.TimeNS = int64(e.Time())
-		w.QPN, w.ByteLen, w.Imm, w.SrcQP, w.Retired = qpn, e.ByteLen(), 0, 0, 1
-		w.Status, w.Opcode, w.Flags, w.Vendor, w.Recv, w.Syndrome, w.VLAN = StatusSuccess, WCRecv, 0, 0, true, 0, 0
+		w.TimeNS, w.ByteLen = int64(e.Time()), e.ByteLen()
 		if csum && e.CsumOK() { // H-07
 			w.Flags = WCCsumOK
 		}
@@ -223,22 +225,24 @@ func (q *QP) completeRecvs(r *ring.CQ, wc []Completion) (n int) {
 }
 
 func (q *QP) completeSends(r *ring.CQ, wc []Completion) (n int) {
-	pi, id, row := q.sq.Row()
-	want := ring.MatchWord(ring.CQEReq, ring.OpSend, q.qpn)
-	wc = wc[:min(len(wc), row)]
-	qpn := q.qpn
-	for i := range wc {
-		e, counter, ok := r.Match(uint32(i), want)
-		if !ok || counter != uint16(pi)+uint16(i) || e.UserIndex() != q.index {
+	pi, id, most := q.sq.Row()
+	row, owner := r.Row(min(len(wc), most))
+	want := ring.MatchWord(ring.CQEReq, ring.OpSend, q.qpn) | owner
+	index, ids, image := q.index, q.ids, q.image != nil
+	wc = wc[:len(row)]
+	all := Completion{QPN: q.qpn, Retired: 1, Opcode: WCSend}
+	for i := range row {
+		e := &row[i]
+		counter, ok := e.Match(want)
+		if !ok || counter != uint16(pi)+uint16(i) || e.UserIndex() != index {
 			break
 		}
 		w := &wc[i]
-		if w.WRID = id + uint64(i); q.image == nil {
-			w.WRID = q.ids[uint32(counter)&q.idMask]
+		*w = all
+		if w.WRID = id + uint64(i); !image {
+			w.WRID = ids[int(counter)&(len(ids)-1)]
 		}
 		w.TimeNS = int64(e.Time())
-		w.QPN, w.ByteLen, w.Imm, w.SrcQP, w.Retired = qpn, 0, 0, 0, 1
-		w.Status, w.Opcode, w.Flags, w.Vendor, w.Recv, w.Syndrome, w.VLAN = StatusSuccess, WCSend, 0, 0, false, 0, 0
 		n++
 	}
 	q.sq.RetireRow(n)

@@ -298,11 +298,11 @@ func (q *QP) recvRun(wrs []RecvWR) (n int) {
 			}
 			ref = s.MR.ref
 		}
-		b := mem[n*stride:][:stride]
-		ring.PutSeg((*[ring.DSBytes]byte)(b), s.MR.addr+uint64(s.Off), s.Len, s.MR.lkey)
-		if len(b) > ring.DSBytes {
-			ring.PutSeg((*[ring.DSBytes]byte)(b[ring.DSBytes:]), 0, 0, ring.TermLKey)
+		ring.PutSeg((*[ring.DSBytes]byte)(mem), s.MR.addr+uint64(s.Off), s.Len, s.MR.lkey)
+		if stride > ring.DSBytes {
+			ring.PutSeg((*[ring.DSBytes]byte)(mem[ring.DSBytes:]), 0, 0, ring.TermLKey)
 		}
+		mem = mem[stride:]
 		ids[n] = wr.ID
 		n++
 	}

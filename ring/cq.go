@@ -77,15 +77,20 @@ func (q *CQ) Peek() (*CQE, bool) {
 	return c, true
 }
 
-// Match gives entry number i behind the consumer counter. ok: it is ours and its
-// last word is want, which MatchWord makes, but for the counter of the WQE. It
-// reads the last word and nothing else; partner: DevCQ.Publish.
-func (q *CQ) Match(i uint32, want uint64) (c *CQE, counter uint16, ok bool) {
-	at := q.ci + i
-	c = &q.cqes[at&q.mask]
+// Row gives up to n entries from the consumer counter on that stand one behind
+// the other, whether they are ours or not, and the owner bit that ours have.
+func (q *CQ) Row(n int) (c []CQE, owner uint64) {
+	slot := int(q.ci & q.mask)
+	return q.cqes[slot:min(slot+n, len(q.cqes))], uint64(q.ci >> q.lap & 1)
+}
+
+// Match reports whether the entry's last word is want, which MatchWord and the
+// owner bit make, but for the counter of the WQE: then the entry is ours. It
+// reads that word and nothing else; partner: DevCQ.Publish.
+func (c *CQE) Match(want uint64) (counter uint16, ok bool) {
 	last := lastWord(c)
 	barrier.FromDevice() // the last word before the rest
-	return c, uint16(last >> 16), last&^(0xffff<<16) == want|uint64(at>>q.lap&1)
+	return uint16(last >> 16), last&^(0xffff<<16) == want
 }
 
 // MatchWord is what Match compares with: a completion of that kind, operation
@@ -94,7 +99,7 @@ func MatchWord(kind CQEOpcode, op Opcode, qpn uint32) uint64 {
 	return uint64(op)<<56 | uint64(qpn&0xffffff)<<32 | uint64(kind)<<4
 }
 
-// ConsumeRun steps over n entries that Match found.
+// ConsumeRun steps over the first n entries of a Row, which are ours.
 func (q *CQ) ConsumeRun(n int) { q.ci += uint32(n) }
 
 // Consume steps over the entry that Peek gave.

@@ -91,16 +91,14 @@ func (d *DevCQ) PutSends(uidx, qpn uint32, op Opcode, first uint16, n int, time 
 		user: swap64(uint64(uidx&0xffffff) << 32), time: swap64(time),
 		last: uint64(op)<<56 | uint64(qpn&0xffffff)<<32 | uint64(CQEReq)<<4,
 	}
-	counter := first
 	for n > 0 {
-		pi := d.pi
 		part := d.part(n)
+		r.last = r.last&^1 | uint64(d.pi>>d.lap&1)
 		for i := range part {
-			part[i].putDone(&r, 0, counter, pi>>d.lap&1)
-			counter++
-			pi++
+			part[i].putDone(&r, 0, first)
+			first++
 		}
-		d.pi = pi
+		d.pi += uint32(len(part))
 		n -= len(part)
 	}
 }
@@ -112,17 +110,14 @@ func (d *DevCQ) PutRecvs(uidx, qpn uint32, first uint16, lens []int32, time uint
 		user: swap64(uint64(uidx&0xffffff) << 32), time: swap64(time),
 		last: uint64(qpn&0xffffff)<<32 | uint64(CQERecv)<<4,
 	}
-	counter := first
 	for len(lens) > 0 {
-		pi := d.pi
 		part := d.part(len(lens))
-		some := lens[:len(part)]
-		for i := range part {
-			part[i].putDone(&r, uint32(some[i]), counter, pi>>d.lap&1)
-			counter++
-			pi++
+		r.last = r.last&^1 | uint64(d.pi>>d.lap&1) // the owner bit is the same up to the ring's edge
+		for i, n := range lens[:len(part)] {
+			part[i].putDone(&r, uint32(n), first)
+			first++
 		}
-		d.pi = pi
+		d.pi += uint32(len(part))
 		lens = lens[len(part):]
 	}
 }
@@ -131,12 +126,12 @@ func (d *DevCQ) PutRecvs(uidx, qpn uint32, first uint16, lens []int32, time uint
 // the ring's order of bytes.
 type doneRun struct{ user, time, last uint64 }
 
-func (c *CQE) putDone(r *doneRun, bytes uint32, counter uint16, owner uint32) {
+func (c *CQE) putDone(r *doneRun, bytes uint32, counter uint16) {
 	c.zero32()
 	binary.NativeEndian.PutUint64(c[32:40], r.user)
 	put64(c[40:48], uint64(bytes))
 	binary.NativeEndian.PutUint64(c[48:56], r.time)
-	put64(c[56:64], r.last|uint64(counter)<<16|uint64(owner))
+	put64(c[56:64], r.last|uint64(counter)<<16)
 }
 
 // part gives the memory of up to n entries from pi on that stand in one piece.

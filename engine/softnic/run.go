@@ -49,35 +49,25 @@ func (n *NIC) sendRun(q *qp, limit int) (sent int, ok bool) {
 // when it is the first that is not sound.
 func (n *NIC) fillSpans(q *qp, run []ring.Seg) (count int, ok bool) {
 	lens := n.tx.lens[:len(run)]
-	most := n.plainMax - ethernetHeader
-	var from *region
 	for count < len(run) && n.checkRun(q, run[count:count+1]) != 0 {
 		w := n.spans.Window(int32(run[count].Len))
 		if w == nil {
 			n.full(q, count)
 			return count, true
 		}
-		at, bytes, start := 0, uint64(0), count
-		for i := count; i < len(run); i++ {
-			g := &run[i]
-			if from == nil || from.key != g.LKey {
-				if from = n.mtt.find(g.LKey, q.pd, 0); from == nil {
-					break
-				}
-			}
-			p := from.slice(g.Addr, g.Len)
-			if p == nil || g.Len-ethernetHeader > most || len(p) > len(w)-at {
+		start, bytes := count, uint64(0)
+		for count < len(run) {
+			from := n.mtt.find(run[count].LKey, q.pd, 0)
+			if from == nil {
 				break
 			}
-			if isSmall(p) {
-				copySmall(w[at:], p)
-			} else {
-				copyOther(w[at:], p)
+			row, at, some := gatherRow(w, from, run[count:], lens[count:], n.plainMax)
+			if row == 0 {
+				break
 			}
-			lens[i] = int32(g.Len)
-			bytes += uint64(g.Len)
-			at += (len(p) + wire.SpanBytes - 1) &^ (wire.SpanBytes - 1)
-			count++
+			count += row
+			bytes += some
+			w = w[at:]
 		}
 		n.spans.Place(lens[start:count], bytes)
 		n.counters.TxFrames += uint64(count - start)
@@ -175,32 +165,18 @@ func (n *NIC) deliverSpans(q *qp, most int) (used, got int) {
 	entries := r.entries[:q.rq.Run(r.entries[:len(frames)])]
 	entries = entries[:q.rcq.dev.Room(len(entries))]
 	frames, lens := frames[:len(entries)], r.lens[:len(entries)]
-	var to *region
 	bytes := uint64(0)
-	for i := range entries {
-		g := &entries[i]
-		off, length := frames[i].In(mem)
-		if length > uint64(g.Len) {
+	for used < len(entries) {
+		to := n.mtt.find(entries[used].LKey, q.pd, engine.LocalWrite)
+		if to == nil {
 			break
 		}
-		if to == nil || to.key != g.LKey {
-			if to = n.mtt.find(g.LKey, q.pd, engine.LocalWrite); to == nil {
-				break
-			}
-		}
-		p := to.slice(g.Addr, uint32(length))
-		if p == nil {
+		row, some := scatterRow(to, entries[used:], mem, frames[used:], lens[used:])
+		if row == 0 {
 			break
 		}
-		data := mem[off : off+length]
-		if isSmall(data) {
-			copySmall(p, data)
-		} else {
-			copyOther(p, data)
-		}
-		lens[i] = int32(length)
-		bytes += length
-		used++
+		used += row
+		bytes += some
 	}
 	if used == 0 {
 		return 0, got
