@@ -98,7 +98,15 @@ func (w *packet) open(ifname string, o PacketOptions) error {
 	if err := unix.Bind(fd, &addr); err != nil {
 		return fmt.Errorf("bind: %w", err)
 	}
-	if o.SendOnly || o.NoPromisc {
+	if o.SendOnly {
+		return nil
+	}
+	if o.Fanout != 0 {
+		if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_FANOUT, o.Fanout|unix.PACKET_FANOUT_HASH<<16); err != nil {
+			return fmt.Errorf("fanout=%d: %w (a group is of one interface and one kind)", o.Fanout, err)
+		}
+	}
+	if o.NoPromisc {
 		return nil
 	}
 	m := unix.PacketMreq{Ifindex: int32(w.info.IfIndex), Type: unix.PACKET_MR_PROMISC}

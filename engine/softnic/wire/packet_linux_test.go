@@ -644,3 +644,58 @@ func TestPacketRingOfAnySize(t *testing.T) {
 	sendAll(t, tx, count, func(uint64) int { return 60 }, experimental, r.take)
 	r.until(count)
 }
+
+// TestPacketFanout: wires of a group share what the interface receives; no frame comes twice, none is missing, and a flow
+// stays with one of them. A wire outside the group sees all.
+func TestPacketFanout(t *testing.T) {
+	const count, flows, members = 6000, 100, 3
+	a, b, ns := nstest.Veth(t)
+	tx, all := openPacket(t, a, PacketOptions{}), openPacket(t, b, PacketOptions{NetNS: ns})
+	var group [members]Wire
+	for i := range group {
+		group[i] = openPacket(t, b, PacketOptions{NetNS: ns, Fanout: 7})
+	}
+	if _, err := OpenPacket(a, PacketOptions{Fanout: 65535}); err != nil { // another interface, another group
+		t.Error(err)
+	}
+	var frames [flows][]byte
+	for i := range frames {
+		s := gso4
+		s.SrcPort, s.Payload = uint16(1000+i), make([]byte, 18)
+		frames[i] = s.Build()
+	}
+	got, place := uint64(0), map[uint16]int{}
+	var perMember [members]uint64
+	take := func() {
+		var in [64]Frame
+		for i, w := range group {
+			n := w.Next(in[:])
+			for _, f := range in[:n] {
+				port := binary.BigEndian.Uint16(f.Data[34:])
+				if was, ok := place[port]; ok && was != i {
+					t.Fatalf("the flow of port %d came to %d and %d", port, was, i)
+				}
+				place[port] = i
+			}
+			w.Release(n)
+			got += uint64(n)
+			perMember[i] += uint64(n)
+		}
+		all.Release(all.Next(in[:]))
+	}
+	sendAll(t, tx, count, func(k uint64) int { return len(frames[k%flows]) }, func(b []byte, k uint64) { copy(b, frames[k%flows]) }, take)
+	for deadline := time.Now().Add(20 * time.Second); got < count || statsOf(all).RxFrames < count; take() {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d of %d came, %v", got, count, perMember)
+		}
+	}
+	take()
+	if got != count || len(place) != flows || statsOf(all).RxFrames != count {
+		t.Errorf("%d frames of %d flows in the group, %d outside", got, len(place), statsOf(all).RxFrames)
+	}
+	for i, n := range perMember {
+		if n == 0 || n == count {
+			t.Errorf("member %d got %d of %d", i, n, count)
+		}
+	}
+}

@@ -83,8 +83,11 @@ type PacketOptions struct {
 	SendOnly  bool // open no receive ring
 	// GSO gives the kernel what it can cut uncut, and cuts what it gives uncut: see Super. The receive ring then has slots
 	// of 128 KiB, 64 MiB of them.
-	GSO   bool
-	Clock clock.Clock
+	GSO bool
+	// Fanout is a group of wires on one interface, of one or several processes, that share what it receives: each flow goes
+	// to one of them. 0: none. Open all before traffic comes.
+	Fanout int
+	Clock  clock.Clock
 }
 
 // GSOMode says when a udp wire gives the kernel several datagrams as one, to be cut where they leave.
@@ -383,6 +386,7 @@ func ParsePacket(name string, v url.Values) (PacketOptions, error) {
 		RingBytes: p.bytes("ring", 64<<10, 1<<30),
 		RingSlot:  p.bytes("slot", 256, 128<<10),
 		TxSlots:   int(p.integer("txslots", 1, 1<<14)),
+		Fanout:    int(p.integer("fanout", 1, 1<<16-1)),
 	}
 	o.NetNS, _ = p.get("netns")
 	if s, ok := p.get("promisc"); ok {

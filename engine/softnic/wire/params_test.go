@@ -49,7 +49,7 @@ func TestParseRefuses(t *testing.T) {
 		{loop, "mac=01:00:00:00:00:00", "01:00"}, {loop, "mac=x", "x"}, {loop, "ip4=2001:2::1", "2001"}, {loop, "ip6=198.18.0.1", "198"},
 		{loop, "ip4=1.1.1.1,2.2.2.2,3.3.3.3", "3.3.3.3"}, {loop, "loss=0&loss=1", "once"}, {loop, "los=1", "loss"},
 		{packet, "ring=1", "ring"}, {packet, "ring=99999999GiB", "99999999GiB"}, {packet, "slot=1000", "1000"}, {packet, "send=fast", "fast"},
-		{packet, "gso=1", "auto or off"}, {packet, "promisc=x", "x"}, {packet, "txslots=0", "txslots"}, {packet, "speed=1gbps", "netns"},
+		{packet, "gso=1", "auto or off"}, {packet, "fanout=0", "fanout"}, {packet, "fanout=65536", "65535"}, {packet, "promisc=x", "x"}, {packet, "txslots=0", "txslots"}, {packet, "speed=1gbps", "netns"},
 		{xdp, "queue=x", "x"}, {xdp, "queue=3-1", "3-1"}, {xdp, "queue=0-70000", "70000"}, {xdp, "queue=-1", "-1"}, {xdp, "mode=fast", "native"},
 		{xdp, "zerocopy=1", "auto, off, on"}, {xdp, "busypoll=5", "unit"}, {xdp, "frames=63", "63"}, {xdp, "txslots=0", "txslots"}, {xdp, "ring=1MiB", "frames"},
 		{pcap, "mode=x", "x"}, {pcap, "foo=1", "mode"},
@@ -77,9 +77,9 @@ func TestParsePCAP(t *testing.T) {
 }
 
 func TestParsePacket(t *testing.T) {
-	v, _ := url.ParseQuery("netns=x&ring=64MiB&slot=256&send=mmsg&txslots=1024&promisc=0&gso=auto")
+	v, _ := url.ParseQuery("netns=x&ring=64MiB&slot=256&send=mmsg&txslots=1024&promisc=0&gso=auto&fanout=7")
 	o, err := ParsePacket("eth0", v)
-	if err != nil || o != (PacketOptions{NetNS: "x", RingBytes: 64 << 20, RingSlot: 256, Send: SendMMsg, TxSlots: 1024, NoPromisc: true, GSO: true}) {
+	if err != nil || o != (PacketOptions{NetNS: "x", RingBytes: 64 << 20, RingSlot: 256, Send: SendMMsg, TxSlots: 1024, NoPromisc: true, GSO: true, Fanout: 7}) {
 		t.Errorf("%+v %v", o, err)
 	}
 }
