@@ -34,6 +34,12 @@ check:
 bench:
 	$(GO) test -run '^$$' -bench '$(BENCH)' -count $(COUNT) ./bench/...
 
+.PHONY: checksums
+# The long form of a test: scapy and tshark recompute the checksums that the device made.
+FRAMES ?= 100000
+checksums:
+	BLUERING_CHECKSUM_FRAMES=$(FRAMES) $(GO) test -count=1 -timeout 0 -v -run OffloadedChecksums ./cmd/pktgen/acceptance
+
 .PHONY: bench-peers
 # The same against other people's modules, which are downloaded: make bench-peers BENCH=Checksum
 bench-peers:
