@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bluering/bluering/engine"
 	"github.com/bluering/bluering/engine/device"
 	"github.com/bluering/bluering/internal/csum"
 	"github.com/bluering/bluering/internal/nstest"
@@ -259,6 +260,9 @@ func cycle(t *testing.T, row wireRow) {
 type end struct {
 	uri  string
 	port *raw.Port
+	ch   *engine.Channel
+	cq   *engine.CQ
+	srq  *engine.SRQ
 }
 
 func openEnd(t *testing.T, uri string) *end {
@@ -271,12 +275,27 @@ func openEnd(t *testing.T, uri string) *end {
 	if err != nil {
 		t.Fatalf("%s: %v", uri, err)
 	}
-	return &end{uri: uri, port: p}
+	e := &end{uri: uri, port: p}
+	var errs [3]error
+	e.ch, errs[0] = d.NewChannel()
+	e.cq, errs[1] = d.NewCQOn(e.ch, 8)
+	e.srq, errs[2] = d.DefaultPD().NewSRQ(engine.SRQConfig{MaxWR: 8})
+	if err := errors.Join(errs[:]...); err != nil || e.ch.FD() < 0 {
+		t.Fatalf("%s: descriptor %d: %v", uri, e.ch.FD(), err)
+	}
+	return e
 }
+
+var closes int // of ends
 
 func (e *end) close(t *testing.T) {
 	t.Helper()
 	d := e.port.Device()
+	if closes++; closes%2 == 0 { // with the device, or one by one
+		if err := errors.Join(e.srq.Close(), e.cq.Close(), e.ch.Close()); err != nil {
+			t.Fatalf("%s: %v", e.uri, err)
+		}
+	}
 	if err := errors.Join(e.port.Close(), d.Close()); err != nil {
 		t.Fatalf("%s: %v", e.uri, err)
 	}
