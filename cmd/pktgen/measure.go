@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -137,11 +136,7 @@ func (a *app) openOutputs(f *flags) (*outputs, error) {
 func (o *outputs) write(r *traffic.Report) error {
 	err := o.results.Report(r)
 	if o.report != nil {
-		raw, jerr := json.MarshalIndent(r, "", "  ")
-		if jerr == nil {
-			jerr = o.report.Commit(append(raw, '\n'))
-		}
-		err = errors.Join(err, jerr)
+		err = errors.Join(err, o.report.CommitJSON(r))
 	}
 	if o.hdr != nil {
 		err = errors.Join(err, o.hdr.Commit(traffic.HDRLog(r)))

@@ -44,7 +44,7 @@ var mayImport = map[string][]string{
 	"ud/interop":  {"..."}, // tests only
 	"ud/exchange": {"internal/proto", "internal/csum"},
 
-	"cmd/...":   {"cmd/...", "raw", "ud", "engine", "engine/device", "engine/latency", "internal/clock", "internal/proto", "internal/csum"},
+	"cmd/...":   {"cmd/...", "raw", "ud", "ud/exchange", "engine", "engine/device", "engine/latency", "internal/clock", "internal/proto", "internal/csum"},
 	"bench/...": {"..."},
 
 	"engine/conformance": {"..."}, // tests only

@@ -38,6 +38,16 @@ func CatchSignals(parent context.Context) *Signals {
 	return s
 }
 
+// CatchSignalsBesideSockets is CatchSignals for a command that writes to sockets:
+// a peer that closes one must not look like a reader of the output that has gone
+// away. Writing to such a reader is an error then, like to any other file.
+func CatchSignalsBesideSockets(parent context.Context) *Signals {
+	s := newSignals(parent, os.Exit)
+	signal.Ignore(syscall.SIGPIPE)
+	signal.Notify(s.ch, syscall.SIGINT, syscall.SIGTERM)
+	return s
+}
+
 func newSignals(parent context.Context, exit func(int)) *Signals {
 	ctx, cancel := context.WithCancelCause(parent)
 	s := &Signals{Context: ctx, cancel: cancel, ch: make(chan os.Signal, 4), done: make(chan struct{}), exit: exit}

@@ -1,6 +1,7 @@
 package results
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -111,6 +112,15 @@ func (o *OutputFile) Commit(content []byte) error {
 		return fmt.Errorf("write %s %s: %w", o.thing, o.path, err)
 	}
 	return nil
+}
+
+// CommitJSON writes a report.
+func (o *OutputFile) CommitJSON(report any) error {
+	raw, err := json.MarshalIndent(report, "", "  ")
+	if err != nil {
+		return err
+	}
+	return o.Commit(append(raw, '\n'))
 }
 
 func (o *OutputFile) commit(content []byte) error {

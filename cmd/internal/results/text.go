@@ -112,7 +112,7 @@ func Prefixed(prefix, s string) string {
 	return prefix + s
 }
 
-func SortedKeys(m map[string]uint64) []string {
+func SortedKeys[V any](m map[string]V) []string {
 	var keys []string
 	for k := range m {
 		keys = append(keys, k)

@@ -1,0 +1,254 @@
+package echo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/bluering/bluering/cmd/internal/results"
+	"github.com/bluering/bluering/engine"
+	"github.com/bluering/bluering/engine/device"
+	"github.com/bluering/bluering/engine/latency"
+	"github.com/bluering/bluering/internal/clock"
+	"github.com/bluering/bluering/ud"
+	"github.com/bluering/bluering/ud/exchange"
+)
+
+// end is a device with an endpoint.
+type end struct {
+	dev *engine.Device
+	ep  *ud.Endpoint
+	clk clock.Clock
+}
+
+// open opens the device and makes its endpoint, which receives from now on.
+func open(c *Config, payload int) (e *end, err error) {
+	e = &end{clk: clock.System()}
+	if e.dev, err = device.Open(c.Device, device.Options{Clock: e.clk}); err != nil {
+		return nil, openError(c.Device, err)
+	}
+	caps, gids := e.dev.Caps(), e.dev.GIDs()
+	refuse := func(err error) (*end, error) {
+		e.dev.Close()
+		return nil, err
+	}
+	if caps.MaxDatagram == 0 {
+		return refuse(results.Usage("device", c.Device, "has no UD datagrams"))
+	}
+	if c.Size > caps.MaxDatagram {
+		return refuse(results.Usage("size", fmt.Sprint(c.Size), fmt.Sprintf("is more than the path MTU of %s, %d", caps.Name, caps.MaxDatagram)))
+	}
+	if c.GIDIndex >= len(gids) {
+		return refuse(results.Usage("gid-index", fmt.Sprint(c.GIDIndex), fmt.Sprintf("%s has %d GIDs: %s", caps.Name, len(gids), gidList(gids))))
+	}
+	depth := min(c.Depth, caps.MaxSendWR, caps.MaxRecvWR)
+	cfg := ud.Config{SendDepth: depth, RecvDepth: depth, Payload: payload, Inline: c.Inline, SignalEvery: c.SignalEvery,
+		QKey: c.QKey, PSN: rand.Uint32N(1 << 24), GID: gids[c.GIDIndex].GID}
+	if e.ep, err = ud.New(e.dev, cfg); err != nil {
+		return refuse(&results.UsageError{Thing: "device", Value: c.Device, Hint: err.Error(), Cause: err})
+	}
+	return e, nil
+}
+
+func openError(uri string, err error) error {
+	hint := strings.TrimPrefix(err.Error(), "device: ")
+	return &results.UsageError{Thing: "device", Value: uri, Hint: hint, Cause: err}
+}
+
+func gidList(gids []engine.GIDEntry) string {
+	var names []string
+	for _, g := range gids {
+		names = append(names, fmt.Sprintf("%d %v", g.Index, g.GID))
+	}
+	return strings.Join(names, ", ")
+}
+
+func (e *end) close() error { return errors.Join(e.ep.Close(), e.dev.Close()) }
+
+func (e *end) describe(uri string) Device {
+	caps, a := e.dev.Caps(), e.ep.LocalAddr()
+	return Device{URI: uri, Name: caps.Name, Kind: caps.Kind, IsWire: caps.IsWire, GID: a.GID.String(), QPN: a.QPN, MTU: e.ep.MaxPayload()}
+}
+
+func (e *end) info(c *Config) exchange.Info {
+	a := e.ep.LocalAddr()
+	return exchange.Info{QPN: a.QPN, QKey: a.QKey, GID: a.GID, MTU: e.ep.MaxPayload(), Size: c.Size, Depth: c.Depth}
+}
+
+// client is one run.
+type client struct {
+	*end
+	c     *Config
+	conn  net.Conn
+	s     *exchange.Session
+	r     *Report
+	peers []ud.Peer
+	nonce uint64
+	rtt   *latency.Recorder
+	total latency.Snapshot // of intervals that are over
+	start int64            // of the run, in the clock's time
+	first engine.Counters  // at its start
+	tick  int64            // when the next interval ends
+	last  Counts           // at the end of the last one
+	lastT int64
+	every int64
+	// sendNS is the time from the first departure to the last.
+	sendNS int64
+	msgs   [64]ud.Msg
+	ctx    context.Context
+	looks  uint
+	ended  bool // the context is, as far as seen
+}
+
+// connect opens the device, meets the server and learns the way to it. The
+// request was checked.
+func connect(ctx context.Context, command string, c *Config, mode exchange.Mode) (*client, error) {
+	p, _ := exchange.ByName(c.Exchange)
+	e, err := open(c, 0)
+	if err != nil {
+		return nil, err
+	}
+	x := &client{end: e, c: c, r: newReport(command, c), nonce: rand.Uint64() | 1, rtt: latency.New(latency.Options{}), ctx: ctx, every: int64(c.Interval)}
+	fail := func(err error) (*client, error) {
+		if x.conn != nil {
+			x.conn.Close()
+		}
+		e.close()
+		return nil, err
+	}
+	x.r.Device = e.describe(c.Device)
+	d := net.Dialer{Timeout: exchange.StepTimeout}
+	if x.conn, err = d.DialContext(ctx, "tcp", withPort(c.Server)); err != nil {
+		return fail(fmt.Errorf("exchange with %s: %w", c.Server, err))
+	}
+	mine := e.info(c)
+	mine.Mode, mine.Nonce = mode, x.nonce
+	if x.s, err = p.Client(ctx, x.conn, mine); err != nil {
+		return fail(err)
+	}
+	t := x.s.Theirs
+	to := ud.Addr{GID: t.GID, QPN: t.QPN, QKey: t.QKey}
+	x.r.Peer = &Peer{Address: x.conn.RemoteAddr().String(), Protocol: c.Exchange, Version: x.s.Version, GID: to.GID.String(), QPN: t.QPN, QKey: t.QKey, MTU: t.MTU}
+	if t.MTU != 0 && c.Size > t.MTU {
+		return fail(results.Usage("size", fmt.Sprint(c.Size), fmt.Sprintf("is more than the peer's path MTU, %d", t.MTU)))
+	}
+	ports := c.Ports
+	if len(ports) == 0 {
+		ports = []uint16{0}
+	}
+	for _, port := range ports {
+		to.SrcPort = port
+		resolve, cancel := context.WithTimeout(ctx, exchange.StepTimeout)
+		peer, err := e.ep.Peer(resolve, to)
+		cancel()
+		if err != nil {
+			return fail(fmt.Errorf("way to the peer: %w", err))
+		}
+		x.peers = append(x.peers, peer)
+	}
+	return x, nil
+}
+
+// begin is the last step before traffic.
+func (x *client) begin() error {
+	if err := x.s.Sync(x.ctx); err != nil {
+		return err
+	}
+	x.first = x.dev.Counters()
+	x.start = x.clk.Now()
+	x.tick, x.lastT = x.start+x.every, x.start
+	return nil
+}
+
+// finish completes the report; why is what ended the run early.
+func (x *client) finish(why error) (*Report, error) {
+	r := x.r
+	if why == nil && x.ctx.Err() == nil {
+		ctx, cancel := context.WithTimeout(x.ctx, exchange.StepTimeout)
+		if err := x.s.Finish(ctx); err != nil {
+			r.Notes = append(r.Notes, "the exchange did not end well: "+err.Error())
+		}
+		cancel()
+	}
+	x.rttInto(&r.rtt)
+	now := x.dev.Counters()
+	r.drops(&now, &x.first)
+	if now.WeakICRCs > x.first.WeakICRCs {
+		r.Notes = append(r.Notes, fmt.Sprintf("%d answers had an ICRC right for an IPv4 identification that only their sender knows: 16 bits weaker", now.WeakICRCs-x.first.WeakICRCs))
+	}
+	if err := x.dev.Err(); err != nil && why == nil {
+		why = err
+	}
+	if why == nil && x.ctx.Err() != nil {
+		r.Outcome = "interrupted"
+		why = context.Canceled
+	} else if why != nil {
+		r.Outcome, r.Error = "failed", why.Error()
+	}
+	r.finish(x.sendNS)
+	x.conn.Close()
+	return r, errors.Join(why, x.close())
+}
+
+// rttInto ends an interval's recording.
+func (x *client) rttInto(s *latency.Snapshot) {
+	now := x.rtt.Swap()
+	_ = x.total.Merge(now) // of recorders that are alike
+	x.rtt.Recycle(&now)
+	if s != nil {
+		*s = x.total
+	}
+}
+
+// alive asks a peer that does not answer whether it is there, where it can be asked.
+func (x *client) alive() error {
+	if x.c.foreign() || x.ctx.Err() != nil {
+		return nil
+	}
+	if _, err := x.s.Counts(x.ctx); err != nil && x.ctx.Err() == nil {
+		return fmt.Errorf("the peer is gone: %w", err)
+	}
+	return nil
+}
+
+// stopped looks at the context now and then: it takes a lock.
+func (x *client) stopped() bool {
+	if x.looks++; x.looks&255 == 0 && x.ctx.Err() != nil {
+		x.ended = true
+	}
+	return x.ended
+}
+
+// progress tells about an interval when one is over.
+func (x *client) progress(now int64) {
+	if x.every == 0 || now < x.tick {
+		return
+	}
+	x.tick += x.every
+	x.r.SentBytes = x.r.Sent * uint64(x.c.Size)
+	i := Interval{Schema: Schema, Record: "interval", ElapsedNS: now - x.start, Counts: x.r.Counts}
+	if s := float64(now-x.lastT) / 1e9; s > 0 {
+		i.TxPPS, i.RxPPS = float64(x.r.Sent-x.last.Sent)/s, float64(x.r.Unique-x.last.Unique)/s
+	}
+	part := x.rtt.Swap()
+	i.RTT = results.Summarize(&part)
+	_ = x.total.Merge(part) // of recorders that are alike
+	x.rtt.Recycle(&part)
+	x.last, x.lastT = x.r.Counts, now
+	if x.c.OnInterval != nil {
+		x.c.OnInterval(&i)
+	}
+}
+
+// rest sleeps for at most so long when nothing is to do and the run is to sleep.
+func (x *client) rest(ns int64) error {
+	if !x.c.Event || ns < int64(20*time.Microsecond) {
+		return nil
+	}
+	x.looks |= 255 // the next look is at the context, too
+	return x.dev.Wait(min(ns, int64(10*time.Millisecond)))
+}

@@ -1,0 +1,165 @@
+package echo
+
+import (
+	"fmt"
+	"math/big"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/bluering/bluering/cmd/internal/results"
+	"github.com/bluering/bluering/ud"
+	"github.com/bluering/bluering/ud/exchange"
+)
+
+// Config asks for a run of any kind. What a kind does not need it does not read.
+type Config struct {
+	Device   string // device string
+	Server   string // of a client: host and TCP port of the exchange; the port may be left out
+	Listen   string // of a server
+	Exchange string // native, pingpong or perftest
+	GIDIndex int    // own address: an index of the device's GIDs
+	QKey     uint32 // 0: that of ibv_ud_pingpong
+
+	Size        int           // payload bytes
+	Count       uint64        // datagrams; 0: no limit
+	Duration    time.Duration // 0: no limit
+	Rate        results.Rate  // of datagrams; max for Ping: one after the other
+	Timeout     time.Duration // a datagram without an answer for so long is lost; 0: DefaultTimeout
+	Inline      int           // datagrams up to so many bytes travel in the request
+	SignalEvery int           // 0: chosen
+	Depth       int           // sends and receives that are posted; 0: DefaultDepth
+	Event       bool          // sleep while there is nothing to do, in place of looking all the time
+	Ports       []uint16      // Scan: the UDP source ports; Ping, BW: at most one
+
+	Interval time.Duration // between calls of OnInterval; 0: none
+	// OnInterval gets totals, with the latency of the interval.
+	OnInterval func(*Interval)
+	// OnSession is told when a server's client comes or goes; it may be called from several goroutines.
+	OnSession func(text string)
+	// OnReady is told a server's address once it listens.
+	OnReady func(addr net.Addr)
+
+	// Of a server.
+	Mode       exchange.Mode // what it does for a client that cannot say: of pingpong and perftest
+	Limit      uint64        // datagrams a second that each client is answered; 0: DefaultLimit
+	MaxClients int           // 0: DefaultClients
+	Idle       time.Duration // a client without connection and datagrams for so long is forgotten; 0: DefaultIdle
+}
+
+// Defaults of Config.
+const (
+	DefaultTimeout = 500 * time.Millisecond
+	DefaultDepth   = 1024
+	DefaultLimit   = 2_000_000
+	DefaultClients = 256
+	DefaultIdle    = time.Minute
+
+	maxDepth   = 1 << 14
+	maxPaths   = 1024
+	maxClients = 2048
+)
+
+// check refuses what no device could do, and fills in defaults.
+func (c *Config) check() error {
+	defaultTo := func(v *int, n int) {
+		if *v == 0 {
+			*v = n
+		}
+	}
+	defaultTo(&c.Depth, DefaultDepth)
+	defaultTo(&c.MaxClients, DefaultClients)
+	for _, d := range []struct {
+		v *time.Duration
+		n time.Duration
+	}{{&c.Timeout, DefaultTimeout}, {&c.Idle, DefaultIdle}} {
+		if *d.v == 0 {
+			*d.v = d.n
+		}
+	}
+	if c.Limit == 0 {
+		c.Limit = DefaultLimit
+	}
+	if c.QKey == 0 {
+		c.QKey = ud.DefaultQKey
+	}
+	if c.Exchange == "" {
+		c.Exchange = "native"
+	}
+	if _, err := exchange.ByName(c.Exchange); err != nil {
+		return results.Usage("exchange", c.Exchange, "not a protocol; use native, pingpong or perftest")
+	}
+	if u := c.Rate.Unit(); u != results.RateMax && u != results.RatePPS {
+		return results.Usage("rate", c.Rate.String(), "is not of datagrams; use a number with pps, such as 100kpps, or max")
+	}
+	for _, l := range []struct {
+		name           string
+		n, least, most int
+	}{
+		{"size", c.Size, 0, 4096}, {"inline", c.Inline, 0, 4096}, {"signal-every", c.SignalEvery, 0, maxDepth},
+		{"depth", c.Depth, 2, maxDepth}, {"gid-index", c.GIDIndex, 0, 255}, {"clients", c.MaxClients, 1, maxClients},
+		{"ports", len(c.Ports), 0, maxPaths},
+	} {
+		if l.n < l.least || l.n > l.most {
+			return results.Usage(l.name, strconv.Itoa(l.n), fmt.Sprintf("is out of range; use %d to %d", l.least, l.most))
+		}
+	}
+	return nil
+}
+
+// foreign reports whether the peer sends answers of its own, that carry nothing
+// of ours.
+func (c *Config) foreign() bool { return c.Exchange != "native" }
+
+// pps is the rate as a fraction; 0: max.
+func (c *Config) pps() (float64, error) {
+	r, err := c.Rate.PPS(big.NewRat(1, 1), 0)
+	if err != nil || r.Den == 0 {
+		return 0, err
+	}
+	return float64(r.Num) / float64(r.Den), nil
+}
+
+// ParsePorts reads UDP source ports: 50000, 49152-49167, 50000,50007 or paths:N,
+// which is N ports from 49152 on.
+func ParsePorts(s string) ([]uint16, error) {
+	const first = 0xc000
+	bad := func(why string) ([]uint16, error) {
+		return nil, results.Usage("ports", s, why+"; use 49152-49167, a list, or paths:16")
+	}
+	if n, ok := strings.CutPrefix(s, "paths:"); ok {
+		k, err := strconv.Atoi(n)
+		if err != nil || k < 1 || k > maxPaths {
+			return bad(fmt.Sprintf("not a number of paths from 1 to %d", maxPaths))
+		}
+		s = fmt.Sprintf("%d-%d", first, first+k-1)
+	}
+	var out []uint16
+	for part := range strings.SplitSeq(s, ",") {
+		low, high, dash := strings.Cut(part, "-")
+		if !dash {
+			high = low
+		}
+		a, err1 := strconv.ParseUint(low, 10, 16)
+		b, err2 := strconv.ParseUint(high, 10, 16)
+		if err1 != nil || err2 != nil || a == 0 || b < a {
+			return bad("not ports")
+		}
+		if len(out)+int(b-a) >= maxPaths {
+			return bad(fmt.Sprintf("more than %d", maxPaths))
+		}
+		for p := a; p <= b; p++ {
+			out = append(out, uint16(p))
+		}
+	}
+	return out, nil
+}
+
+// withPort adds the exchange's port to a host that has none.
+func withPort(host string) string {
+	if _, _, err := net.SplitHostPort(host); err == nil {
+		return host
+	}
+	return net.JoinHostPort(strings.Trim(host, "[]"), strconv.Itoa(exchange.Port))
+}

@@ -1,0 +1,399 @@
+package echo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/bluering/bluering/cmd/internal/results"
+	"github.com/bluering/bluering/engine"
+	"github.com/bluering/bluering/ud"
+	"github.com/bluering/bluering/ud/exchange"
+)
+
+// limitWindow is the time in which a client's rate is counted.
+const limitWindow = int64(10 * time.Millisecond)
+
+// guest is a client of a server. The owner of the queue pair counts, others read.
+type guest struct {
+	gid   engine.GID
+	qpn   uint32
+	mode  exchange.Mode
+	heard atomic.Int64
+
+	received, bytes, answered, limited atomic.Uint64
+
+	// The owner's.
+	window int64
+	used   uint64
+}
+
+// guests finds a client by where a datagram came from, without a lock: a table of
+// places, of which a client has one of the few behind its hash.
+type guests struct {
+	places [4 * maxClients]atomic.Pointer[guest]
+	mu     sync.Mutex // of those who change it
+	count  int
+}
+
+// guestReach is how far behind its hash a client may stand.
+const guestReach = 64
+
+func guestHash(gid *engine.GID, qpn uint32) uint32 {
+	h := qpn * 0x9e3779b1
+	for _, b := range gid {
+		h = (h ^ uint32(b)) * 0x01000193
+	}
+	return h ^ h>>15
+}
+
+func (t *guests) find(gid *engine.GID, qpn uint32) *guest {
+	h := guestHash(gid, qpn)
+	for i := range uint32(guestReach) {
+		g := t.places[(h+i)%uint32(len(t.places))].Load()
+		if g != nil && g.qpn == qpn && g.gid == *gid {
+			return g
+		}
+	}
+	return nil
+}
+
+// add gives a client a place; a former one of the same address loses its own.
+func (t *guests) add(g *guest, most int) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	h := guestHash(&g.gid, g.qpn)
+	var free *atomic.Pointer[guest]
+	for i := range uint32(guestReach) {
+		p := &t.places[(h+i)%uint32(len(t.places))]
+		old := p.Load()
+		if old == nil {
+			if free == nil {
+				free = p
+			}
+			continue
+		}
+		if old.qpn == g.qpn && old.gid == g.gid {
+			p.Store(g)
+			return nil
+		}
+	}
+	if t.count >= most || free == nil {
+		return fmt.Errorf("no room: %d clients", t.count)
+	}
+	free.Store(g)
+	t.count++
+	return nil
+}
+
+func (t *guests) remove(g *guest) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	h := guestHash(&g.gid, g.qpn)
+	for i := range uint32(guestReach) {
+		if t.places[(h+i)%uint32(len(t.places))].CompareAndSwap(g, nil) {
+			t.count--
+			return
+		}
+	}
+}
+
+// server is one run.
+type server struct {
+	*end
+	c        *Config
+	p        exchange.Protocol
+	r        *Report
+	guests   guests
+	sessions atomic.Uint64
+	refused  atomic.Uint64
+	total    ServerTotals
+	perTick  uint64 // datagrams of a client in limitWindow
+	first    engine.Counters
+	msgs     [64]ud.Msg
+}
+
+// Serve answers datagrams, or counts them, until ctx ends, the time is up or
+// Count clients have come and gone. Only clients that an exchange introduced are
+// answered, with no more bytes than they sent, at no more than their rate.
+func Serve(ctx context.Context, c Config) (*Report, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("tcp", withListenPort(c.Listen))
+	if err != nil {
+		return nil, &results.UsageError{Thing: "listen", Value: c.Listen, Hint: err.Error(), Cause: err}
+	}
+	defer l.Close()
+	e, err := open(&c, 0)
+	if err != nil {
+		return nil, err
+	}
+	s := &server{end: e, c: &c, r: newReport("serve", &c), perTick: max(c.Limit*uint64(limitWindow)/1e9, 1)}
+	s.p, _ = exchange.ByName(c.Exchange)
+	if c.Exchange == "perftest" {
+		s.p = exchange.Perftest{MTU: e.ep.MaxPayload()}
+	}
+	s.r.Device = e.describe(c.Device)
+	s.first = e.dev.Counters()
+	if c.Duration != 0 {
+		timed, cancel := context.WithTimeout(ctx, c.Duration)
+		defer cancel()
+		return s.run(ctx, timed, l)
+	}
+	return s.run(ctx, ctx, l)
+}
+
+func withListenPort(addr string) string {
+	if addr == "" {
+		addr = ":"
+	}
+	if host, port, err := net.SplitHostPort(addr); err == nil && port == "" {
+		return withPort(host)
+	}
+	return withPort(addr)
+}
+
+// run serves until until ends; asked tells an interruption from the end of the time.
+func (s *server) run(asked, until context.Context, l net.Listener) (*Report, error) {
+	inner, stop := context.WithCancel(until)
+	var done sync.WaitGroup
+	done.Go(func() {
+		s.welcome(inner, l)
+		stop() // Count clients are through
+	})
+	if s.c.OnReady != nil {
+		s.c.OnReady(l.Addr())
+	}
+	start := s.clk.Now()
+	err := s.answer(inner)
+	stop()
+	l.Close()
+	done.Wait()
+	r := s.r
+	r.ElapsedNS = s.clk.Now() - start
+	s.total.Sessions, s.total.Refused = s.sessions.Load(), s.refused.Load()
+	r.ServerTotal = &s.total
+	now := s.dev.Counters()
+	r.drops(&now, &s.first)
+	if asked.Err() != nil {
+		r.Outcome = "interrupted"
+	}
+	if err != nil {
+		r.Outcome, r.Error = "failed", err.Error()
+	}
+	r.finish(r.ElapsedNS)
+	return r, errors.Join(err, asked.Err(), s.close())
+}
+
+// welcome takes connections; a few at a time are in the exchange.
+func (s *server) welcome(ctx context.Context, l net.Listener) {
+	stop := context.AfterFunc(ctx, func() { l.Close() })
+	defer stop()
+	var all sync.WaitGroup
+	defer all.Wait()
+	places := make(chan struct{}, s.c.MaxClients)
+	for n := uint64(0); s.c.Count == 0 || n < s.c.Count; n++ {
+		conn, err := l.Accept()
+		if err != nil {
+			if ctx.Err() != nil {
+				return
+			}
+			select { // out of descriptors, mostly
+			case <-ctx.Done():
+				return
+			case <-time.After(50 * time.Millisecond):
+			}
+			n--
+			continue
+		}
+		select {
+		case places <- struct{}{}:
+		default:
+			s.refused.Add(1)
+			conn.Close()
+			n--
+			continue
+		}
+		all.Go(func() {
+			defer func() { <-places }()
+			defer conn.Close()
+			s.session(ctx, conn)
+		})
+	}
+}
+
+func (s *server) dropped() uint64 {
+	c := s.dev.Counters()
+	return c.Dropped()
+}
+
+func (s *server) tell(format string, args ...any) {
+	if s.c.OnSession != nil {
+		s.c.OnSession(fmt.Sprintf(format, args...))
+	}
+}
+
+// session is one client from its exchange to its end.
+func (s *server) session(ctx context.Context, conn net.Conn) {
+	var g *guest
+	from := conn.RemoteAddr()
+	before := s.dropped()
+	x, err := s.p.Server(ctx, conn, func(theirs exchange.Info) (exchange.Info, error) {
+		var err error
+		g, err = s.admit(ctx, &theirs)
+		mine := s.info(s.c)
+		if g != nil {
+			mine.Mode = g.mode
+		}
+		return mine, err
+	})
+	if err != nil {
+		if g != nil {
+			s.guests.remove(g)
+		}
+		s.refused.Add(1)
+		s.tell("%v refused: %v", from, err)
+		return
+	}
+	s.sessions.Add(1)
+	s.tell("%v is queue pair %#x at %v, %v", from, g.qpn, g.gid, g.mode)
+	err = x.Serve(ctx, func() exchange.Counts {
+		return exchange.Counts{Received: g.received.Load(), Bytes: g.bytes.Load(), Answered: g.answered.Load(),
+			Limited: g.limited.Load(), Dropped: s.dropped() - before}
+	})
+	if s.c.Exchange != "native" {
+		s.linger(ctx, g)
+	}
+	s.guests.remove(g)
+	end := "through"
+	if err != nil && ctx.Err() == nil {
+		end = err.Error()
+	}
+	s.tell("%v: received %d, answered %d, limited %d: %s", from, g.received.Load(), g.answered.Load(), g.limited.Load(), end)
+}
+
+// linger waits until a client that keeps no connection has been silent for the
+// idle time; one of perftest has said that it is through.
+func (s *server) linger(ctx context.Context, g *guest) {
+	idle := s.c.Idle
+	if s.c.Exchange == "perftest" {
+		idle = min(idle, time.Second)
+	}
+	for g.heard.Store(s.clk.Now()); ; {
+		wait := idle - time.Duration(s.clk.Now()-g.heard.Load())
+		if wait <= 0 {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+}
+
+// admit makes a client of a peer: everything that its first datagram needs is
+// there before it is told where to send.
+func (s *server) admit(ctx context.Context, theirs *exchange.Info) (*guest, error) {
+	mine := s.ep.LocalAddr()
+	if theirs.QKey != mine.QKey {
+		return nil, fmt.Errorf("Q_Key %#x, and answers go to %#x: use --qkey %#x", theirs.QKey, mine.QKey, mine.QKey)
+	}
+	resolve, cancel := context.WithTimeout(ctx, exchange.StepTimeout/2)
+	defer cancel()
+	to := ud.Addr{GID: theirs.GID, QPN: theirs.QPN, QKey: theirs.QKey}
+	peer, err := s.ep.Peer(resolve, to)
+	if err != nil {
+		return nil, fmt.Errorf("no way back to %v: %w", to.GID, err)
+	}
+	s.ep.Forget(peer) // the neighbour is known now, which is what counts
+	g := &guest{gid: theirs.GID, qpn: theirs.QPN, mode: theirs.Mode}
+	if s.c.Exchange != "native" {
+		g.mode = s.c.Mode
+	}
+	g.heard.Store(s.clk.Now())
+	return g, s.guests.add(g, s.c.MaxClients)
+}
+
+// answer is the owner's loop.
+func (s *server) answer(ctx context.Context) error {
+	for idle := 0; ; {
+		n := s.ep.Poll(s.msgs[:])
+		if n == 0 {
+			if idle++; idle&255 == 0 || s.c.Event {
+				if ctx.Err() != nil {
+					return nil
+				}
+				if err := s.ep.Err(); err != nil {
+					return err
+				}
+				if s.c.Event || idle > 1<<16 { // nobody for milliseconds
+					if err := s.dev.Wait(int64(10 * time.Millisecond)); err != nil {
+						return err
+					}
+				}
+			}
+			continue
+		}
+		idle = 0
+		now := s.clk.Now()
+		for i := range s.msgs[:n] {
+			s.one(&s.msgs[i], now)
+		}
+		if err := s.ep.Commit(); err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+	}
+}
+
+// one answers, counts or drops a datagram.
+func (s *server) one(m *ud.Msg, now int64) {
+	s.r.Received++
+	s.r.RecvBytes += uint64(len(m.Data))
+	from, err := m.From()
+	var g *guest
+	if err == nil {
+		g = s.guests.find(&from.GID, from.QPN)
+	}
+	if g == nil {
+		s.total.Strangers++
+		m.Release()
+		return
+	}
+	g.heard.Store(now)
+	g.received.Add(1)
+	g.bytes.Add(uint64(len(m.Data)))
+	if g.mode == exchange.ModeSink {
+		s.total.Sunk++
+		m.Release()
+		return
+	}
+	if now-g.window >= limitWindow {
+		g.window, g.used = now, 0
+	}
+	if g.used >= s.perTick {
+		g.limited.Add(1)
+		s.total.Limited++
+		m.Release()
+		return
+	}
+	g.used++
+	bytes := uint64(len(m.Data))
+	if err := m.ReplyWith(m.Data, ud.SendOptions{Imm: m.Imm, HasImm: m.HasImm}); err != nil {
+		s.total.Unanswered++
+		m.Release()
+		return
+	}
+	g.answered.Add(1)
+	s.total.Answered++
+	s.r.Sent++
+	s.r.SentBytes += bytes
+}

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bluering/bluering/cmd/internal/results"
+	"github.com/bluering/bluering/cmd/udecho/echo"
+	"github.com/bluering/bluering/ud/exchange"
+)
+
+// flagSpec is one row of the table of flags: on names the commands that have it.
+type flagSpec struct{ on, name, short, value, usage string }
+
+const (
+	clients = "ping bw scan"
+	all     = clients + " serve"
+)
+
+var flagTable = []flagSpec{
+	{"serve", "listen", "", ":18515", "where clients of the exchange come, HOST:PORT"},
+	{all, "exchange", "", "native", "what the two ends speak to meet: native, pingpong or perftest"},
+	{all, "gid-index", "", "0", "own address: an index of the device's GIDs"},
+	{all, "qkey", "", "0x11111111", "Q_Key that datagrams to this end carry; both ends have the same"},
+	{clients, "size", "s", "64", "payload bytes, 0 to the path MTU"},
+	{"ping bw scan serve", "count", "n", "0", "datagrams in all (ping and scan without a duration: 1000); of serve: clients; 0: no limit"},
+	{all, "duration", "d", "0", "10s, 2m; a bare number is seconds; 0: no limit"},
+	{clients, "rate", "r", "", "datagrams a second, such as 100kpps, or max (default max; of scan 10kpps)"},
+	{clients, "timeout", "", "500ms", "a datagram without an answer for so long is lost"},
+	{all, "inline", "", "0", "datagrams up to so many bytes travel in the request itself"},
+	{all, "signal-every", "", "0", "ask for a completion of every so many sends; 0: chosen"},
+	{all, "depth", "", "1024", "sends and receives that are posted"},
+	{"ping bw", "port", "", "", "UDP source port, which chooses the path"},
+	{"scan", "ports", "", "paths:16", "UDP source ports: 49152-49167, a list, or paths:N from 49152 on"},
+	{"serve", "mode", "", "echo", "what clients of pingpong and perftest get: echo or sink"},
+	{"serve", "limit", "", "2m", "datagrams a second that each client is answered"},
+	{"serve", "clients", "", "256", "clients at a time"},
+	{"serve", "idle", "", "60s", "a client of pingpong that is silent for so long is forgotten"},
+	{clients, "interval", "i", "1s", "time between progress records; 0: none"},
+	{all, "output", "o", "text", "results on stdout: text, json, jsonl, csv or none"},
+	{all, "report", "", "", "write the JSON report to this file, whole or not at all"},
+	{clients, "hdr", "", "", "write the round trips' histogram to this file (HdrHistogram log)"},
+}
+
+// flags holds a command's flags by name.
+type flags struct {
+	command string
+	text    map[string]string
+	values  map[string]*string
+	given   func(name string) bool
+	event   bool
+	strict  bool
+	asserts []string
+}
+
+func addFlags(c *cobra.Command, command string) *flags {
+	f := &flags{command: command, text: map[string]string{}, values: map[string]*string{}, given: c.Flags().Changed}
+	for _, s := range flagTable {
+		if strings.Contains(" "+s.on+" ", " "+command+" ") {
+			f.values[s.name] = c.Flags().StringP(s.name, s.short, s.value, s.usage)
+		}
+	}
+	c.Flags().BoolVar(&f.event, "event", false, "sleep while there is nothing to do, in place of looking all the time")
+	c.Flags().StringArrayVar(&f.asserts, "assert", nil, "fail (exit 3) unless it holds: loss==0, p99<20us (full round trip), half_rtt_ns.p99<10us, any number of the report; repeatable")
+	if command != "serve" {
+		c.Flags().BoolVar(&f.strict, "strict-rate", false, "fail (exit 4) when the rate asked was missed by more than 0.1%")
+	}
+	c.Flags().SortFlags = false
+	return f
+}
+
+// config reads all flags; the first wrong one is the error.
+func (f *flags) config(args []string) (c echo.Config, err error) {
+	c.Device, c.Event = args[0], f.event
+	if len(args) > 1 {
+		c.Server = args[1]
+	}
+	for _, s := range flagTable {
+		p := f.values[s.name]
+		if p == nil {
+			continue
+		}
+		f.text[s.name] = *p
+		if *p == "" {
+			if f.given(s.name) { // a variable of a script that is not set, mostly
+				return c, results.Usage(s.name, "", "is empty; give a value or leave --"+s.name+" out")
+			}
+			continue
+		}
+		if err := setField(&c, s.name, *p); err != nil {
+			return c, err
+		}
+	}
+	if f.command == "scan" && f.text["rate"] == "" {
+		c.Rate, _ = results.ParseRate("10kpps")
+	}
+	if f.command != "serve" && c.Count == 0 && c.Duration == 0 {
+		c.Count = map[string]uint64{"bw": 1_000_000}[f.command]
+		if c.Count == 0 {
+			c.Count = 1000
+		}
+	}
+	if f.command == "serve" {
+		c.OnSession = func(text string) { fmt.Fprintln(os.Stderr, text) }
+		c.OnReady = func(a net.Addr) { fmt.Fprintln(os.Stderr, "listening on", a) }
+	}
+	return c, nil
+}
+
+// setField parses one flag's text into its field.
+func setField(c *echo.Config, name, s string) (err error) {
+	number := func(limit uint64) int {
+		var n uint64
+		n, err = results.ParseCount(name, s, limit)
+		return int(n)
+	}
+	switch name {
+	case "listen":
+		c.Listen = s
+	case "exchange":
+		c.Exchange = s
+	case "gid-index":
+		c.GIDIndex = number(255)
+	case "qkey":
+		var n uint64
+		if n, err = strconv.ParseUint(s, 0, 32); err != nil {
+			err = results.Usage(name, s, "not a Q_Key; use a number of 32 bits, such as 0x11111111")
+		}
+		c.QKey = uint32(n)
+	case "size":
+		c.Size = number(1 << 16)
+	case "count":
+		c.Count, err = results.ParseCount(name, s, 1<<62)
+	case "duration":
+		c.Duration, err = results.ParseDuration(name, s)
+	case "rate":
+		c.Rate, err = results.ParseRate(s)
+	case "timeout":
+		c.Timeout, err = results.ParseDuration(name, s)
+	case "inline":
+		c.Inline = number(1 << 16)
+	case "signal-every":
+		c.SignalEvery = number(1 << 16)
+	case "depth":
+		c.Depth = number(1 << 16)
+	case "port", "ports":
+		c.Ports, err = echo.ParsePorts(s)
+	case "mode":
+		switch s {
+		case "echo":
+		case "sink":
+			c.Mode = exchange.ModeSink
+		default:
+			err = results.Usage(name, s, "not a mode; use echo or sink")
+		}
+	case "limit":
+		c.Limit, err = results.ParseCount(name, s, 1e9)
+	case "clients":
+		c.MaxClients = number(1 << 16)
+	case "idle":
+		c.Idle, err = results.ParseDuration(name, s)
+	case "interval":
+		c.Interval, err = results.ParseDuration(name, s)
+	}
+	return err
+}

@@ -1,0 +1,216 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bluering/bluering/cmd/internal/cli"
+	"github.com/bluering/bluering/cmd/udecho/echo"
+)
+
+// TestMain runs the command itself in the processes that tests start.
+func TestMain(m *testing.M) {
+	if os.Getenv("UDECHO_ARGS") != "" {
+		os.Exit(execute(cli.Standard(), strings.Split(os.Getenv("UDECHO_ARGS"), "\n")))
+	}
+	os.Exit(m.Run())
+}
+
+// start starts the command in a process of its own.
+func start(t *testing.T, args ...string) (c *exec.Cmd, out, errs *bytes.Buffer) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c = exec.Command(self)
+	c.Env = append(os.Environ(), "UDECHO_ARGS="+strings.Join(args, "\n"))
+	out, errs = new(bytes.Buffer), new(bytes.Buffer)
+	c.Stdout, c.Stderr = out, errs
+	t.Cleanup(func() {
+		if c.ProcessState == nil && c.Process != nil {
+			c.Process.Kill()
+			c.Wait()
+		}
+	})
+	return c, out, errs
+}
+
+// server starts serve and waits until it listens.
+func server(t *testing.T, host string, args ...string) *exec.Cmd {
+	t.Helper()
+	c, _, _ := start(t, append([]string{"serve", "udp:" + host, "--listen", host + ":18515", "--event"}, args...)...)
+	c.Stderr = nil
+	pipe, err := c.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line := make([]byte, 256)
+	n, err := pipe.Read(line)
+	if err != nil || !strings.HasPrefix(string(line[:n]), "listening on") {
+		t.Fatalf("%v: %s", err, line[:n])
+	}
+	go io.Copy(io.Discard, pipe)
+	return c
+}
+
+func host(n int) string {
+	return fmt.Sprintf("127.%d.%d.%d", 192+os.Getpid()>>8&31, os.Getpid()&255, n)
+}
+
+func runs(t *testing.T, args ...string) (code int, out, errs string) {
+	t.Helper()
+	var o, e bytes.Buffer
+	code = execute(cli.Streams{Out: &o, Err: &e}, args)
+	return code, o.String(), e.String()
+}
+
+func TestTwoProcesses(t *testing.T) {
+	srv := server(t, host(1))
+	dir := t.TempDir()
+	report, hdr := filepath.Join(dir, "run.json"), filepath.Join(dir, "run.hdr")
+	code, out, errs := runs(t, "ping", "udp:"+host(2), host(1), "-n", "500", "--event", "-o", "json", "--report", report, "--hdr", hdr, "--assert", "loss==0", "--assert", "half_rtt_ns.p50<1s")
+	if code != cli.OK {
+		t.Fatalf("exit code %d: %s", code, errs)
+	}
+	for _, raw := range [][]byte{[]byte(out), read(t, report)} {
+		var r echo.Report
+		if err := json.Unmarshal(raw, &r); err != nil || r.Sent != 500 || r.Unique != 500 || r.Schema != echo.Schema || len(r.Asserts) != 2 {
+			t.Errorf("%v: %s", err, raw)
+		}
+	}
+	if !bytes.Contains(read(t, hdr), []byte("Histogram log format")) {
+		t.Errorf("%s", read(t, hdr))
+	}
+	if code, _, errs := runs(t, "ping", "udp:"+host(2), host(1), "--event", "-o", "none", "--assert", "max<1ns"); code != cli.AssertFails || !strings.Contains(errs, "assertion failed") {
+		t.Errorf("exit code %d: %s", code, errs)
+	}
+	if code, out, _ := runs(t, "bw", "udp:"+host(2), host(1), "-n", "1000", "-r", "20kpps", "--event"); code != cli.OK || !strings.Contains(out, "sent 1,000") {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+	if err := srv.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	srv.Wait()
+	if code := srv.ProcessState.ExitCode(); code != 143 {
+		t.Errorf("the server ended with %d", code)
+	}
+	out = srv.Stdout.(*bytes.Buffer).String()
+	if !strings.Contains(out, "sessions 3") || !strings.Contains(out, "interrupted") {
+		t.Errorf("%s", out)
+	}
+}
+
+// TestKilledPeers: whichever end is killed, the other is well.
+func TestKilledPeers(t *testing.T) {
+	srv := server(t, host(3))
+	client, _, _ := start(t, "ping", "udp:"+host(4), host(3), "-n", "100000000", "--timeout", "50ms", "-i", "0", "--event")
+	if err := client.Start(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, host(3))
+	client.Process.Kill()
+	client.Wait()
+	if code, _, errs := runs(t, "ping", "udp:"+host(5), host(3), "-n", "200", "--event", "--assert", "loss==0"); code != cli.OK {
+		t.Errorf("after a client was killed: exit code %d: %s", code, errs)
+	}
+	ended := make(chan string, 1)
+	go func() {
+		code, out, errs := runs(t, "ping", "udp:"+host(5), host(3), "-n", "100000000", "--timeout", "50ms", "-i", "0", "--event")
+		ended <- fmt.Sprint(code, out, errs)
+	}()
+	await(t, host(3))
+	srv.Process.Kill()
+	srv.Wait()
+	select {
+	case got := <-ended:
+		if !strings.HasPrefix(got, "1failed: the peer is gone") {
+			t.Errorf("%s", got)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("the client is still there")
+	}
+}
+
+// await waits until a server has a client: it answers another connection, and the counters of UDP go up.
+func await(t *testing.T, addr string) {
+	t.Helper()
+	before := udpIn(t)
+	for deadline := time.Now().Add(20 * time.Second); udpIn(t) < before+20; {
+		if time.Now().After(deadline) {
+			t.Fatalf("no datagrams at %s", addr)
+		}
+	}
+}
+
+// udpIn is how many datagrams this namespace has received.
+func udpIn(t *testing.T) (n uint64) {
+	t.Helper()
+	for line := range strings.SplitSeq(string(read(t, "/proc/net/snmp")), "\n") {
+		if f := strings.Fields(line); len(f) > 2 && f[0] == "Udp:" && f[1] != "InDatagrams" {
+			fmt.Sscan(f[1], &n)
+		}
+	}
+	return n
+}
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestBadRequestsSendNothing(t *testing.T) {
+	for _, c := range [][2]string{
+		{"ping udp:" + host(6), "accepts 2 arg(s)"},
+		{"ping udp:192.0.2.77 127.0.0.1:1", "192.0.2.77"},
+		{"ping tape: 127.0.0.1:1", "unknown scheme"},
+		{"ping loop:main 127.0.0.1:1 -s 70000", "size"},
+		{"ping loop:main 127.0.0.1:1 -s 5000", "size"},
+		{"ping loop:main 127.0.0.1:1 -r 5", "no unit"},
+		{"ping loop:main 127.0.0.1:1 -r 5gbps", "pps"},
+		{"ping loop:main 127.0.0.1:1 -n x", "not a count"},
+		{"ping loop:main 127.0.0.1:1 --exchange ftp", "native, pingpong or perftest"},
+		{"ping loop:main 127.0.0.1:1 --assert loss", "no comparison"},
+		{"ping loop:main 127.0.0.1:1 --assert p99<20", "its unit is"},
+		{"ping loop:main 127.0.0.1:1 --qkey 0x1ffffffff", "Q_Key"},
+		{"ping loop:main 127.0.0.1:1 -o xml", "not a format"},
+		{"ping loop:main 127.0.0.1:1 --report /nosuch/dir/x", "cannot write there"},
+		{"ping loop:main 127.0.0.1:1 --port 0", "not ports"},
+		{"scan loop:main 127.0.0.1:1 --ports paths:5000", "paths"},
+		{"serve loop:main --listen 192.0.2.77:1", "listen"},
+		{"serve loop:main --mode drop", "echo or sink"},
+		{"serve loop:main --clients 0x", "not a count"},
+		{"fly", "unknown command"},
+	} {
+		code, out, errs := runs(t, strings.Fields(c[0])...)
+		if code != cli.Usage || out != "" || !strings.Contains(errs, c[1]) || strings.Count(errs, "\n") != 1 {
+			t.Errorf("udecho %s: exit code %d, %q, %q", c[0], code, out, errs)
+		}
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	l.Close()
+	if code, _, errs := runs(t, "ping", "loop:main", addr); code != cli.Failed || !strings.Contains(errs, "refused") {
+		t.Errorf("nobody there: exit code %d: %s", code, errs)
+	}
+}
