@@ -176,6 +176,15 @@ func BenchmarkRecord(b *testing.B) {
 		}
 		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(vs)), "ns/value")
 	})
+	b.Run("op/recorder-all", func(b *testing.B) { // in bursts of 64
+		r := New(Options{})
+		for b.Loop() {
+			for i := 0; i < len(vs); i += 64 {
+				r.RecordAll(vs[i : i+64])
+			}
+		}
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(vs)), "ns/value")
+	})
 	b.Run("op/hdrhistogram", func(b *testing.B) {
 		h := hdr.New(1, DefaultMaxNS, 3)
 		for b.Loop() {

@@ -107,20 +107,34 @@ func (r *Recorder) RecordN(ns int64, n uint64) {
 	b.sumLo, b.sumHi = lo, b.sumHi+hi+carry
 }
 
-// RecordAll counts values. Those that repeat the one before them cost least.
+// RecordAll counts values, as Record of each does. Those at the beginning that
+// are equal cost as much as one.
 func (r *Recorder) RecordAll(ns []int64) {
-	for len(ns) > 0 {
-		v, n := ns[0], 1
-		for n < len(ns) && ns[n] == v {
-			n++
-		}
-		if n == 1 {
-			r.Record(v)
-		} else {
-			r.RecordN(v, uint64(n))
-		}
-		ns = ns[n:]
+	same := 0
+	for same < len(ns) && ns[same] == ns[0] {
+		same++
 	}
+	if same > 0 {
+		r.RecordN(ns[0], uint64(same))
+	}
+	b := r.b
+	counts, lo, hi, least, most := b.counts, b.sumLo, b.sumHi, b.min, b.max
+	mask, shift, top := r.mask, r.halfShift&63, uint64(r.max)
+	for _, v := range ns[same:] {
+		u := uint64(v)
+		if u > top {
+			v = r.clamp(v, 1)
+			u = uint64(v)
+		}
+		bucket := uint(bits.Len64(u|mask)) - (shift + 1)
+		counts[uint64(bucket)<<shift+u>>(bucket&63)]++
+		var carry uint64
+		lo, carry = bits.Add64(lo, u, 0)
+		hi += carry
+		least, most = min(least, v), max(most, v)
+	}
+	b.sumLo, b.sumHi, b.min, b.max = lo, hi, least, most
+	b.count += uint64(len(ns) - same)
 }
 
 func (r *Recorder) clamp(ns int64, n uint64) int64 {
