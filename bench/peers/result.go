@@ -123,6 +123,7 @@ type unit string
 
 const (
 	mpps  unit = "Mpps"       // more is better
+	gbps  unit = "GB/s"       // more is better
 	nanos unit = "ns"         // for each packet or record, less is better
 	gapNS unit = "ns, p99.99" // less is better
 )

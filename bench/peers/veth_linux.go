@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -133,32 +134,81 @@ func overVeth(xdp bool, send sender) func(context.Context, *bench) (sample, erro
 			return s, err
 		}
 		defer func() { err = errors.Join(err, v.close()) }()
-		p, err := send(ctx, b)
+		return v.run(ctx, b, send, v.received, v.judge)
+	}
+}
+
+// fullFrame is the longest frame of an MTU of 1500, without FCS.
+const fullFrame = 1514
+
+// bulkOverVeth lets a sender run and reads how many bytes come in. With cut the near end's offloads are off.
+func bulkOverVeth(cut bool, send sender) func(context.Context, *bench) (sample, error) {
+	return func(ctx context.Context, b *bench) (s sample, err error) {
+		v, err := newVeth(false)
 		if err != nil {
 			return s, err
 		}
-		defer p.stop()
-		for n := uint64(0); n == 0; { // until it has begun
-			if n, err = v.received(); err == nil {
-				err = p.alive()
+		defer func() { err = errors.Join(err, v.close()) }()
+		if cut {
+			if out, err := exec.CommandContext(ctx, b.paths[ethtool], "-K", nearEnd, "tx", "off", "tso", "off").CombinedOutput(); err != nil {
+				return s, fmt.Errorf("ethtool: %w: %s", err, out)
 			}
-			if err == nil {
-				err = pause(ctx, 10*time.Millisecond)
-			}
+		}
+		bytes := func() (uint64, error) {
+			s, err := v.statistics()
 			if err != nil {
-				return s, err
+				return 0, err
 			}
+			return s.RxBytes, nil
 		}
-		s, err = b.measure(ctx, v.received)
-		if err == nil {
-			err = p.alive()
-		}
-		if p.stop(); err == nil {
-			err = v.judge()
-		}
-		s.command = p.command
+		return v.run(ctx, b, send, bytes, func() error { return v.judgeBulk(cut) })
+	}
+}
+
+// judgeBulk wants what came to have had the length that the row promises: super-frames, or full frames.
+func (v *veth) judgeBulk(cut bool) error {
+	s, err := v.statistics()
+	if err != nil {
+		return err
+	}
+	if each := s.RxBytes / max(s.RxPackets, 1); each < 1400 || cut && each > fullFrame {
+		return fmt.Errorf("%d packets came with %d bytes", s.RxPackets, s.RxBytes)
+	}
+	return nil
+}
+
+func pktgenBulkSender(ctx context.Context, b *bench) (*process, error) {
+	return b.startPktgen(ctx, "tx", "packet:"+nearEnd+"?gso=auto", "--rate", "max", "--proto", "tcp", "--tso", "1448", "--payload", "64k", "--no-tag",
+		"--dmac", "02:00:00:00:00:fe", "--duration", untilStopped, "--interval", "0", "--output", "none")
+}
+
+// run starts a sender, waits until something comes, and measures.
+func (v *veth) run(ctx context.Context, b *bench, send sender, count func() (uint64, error), judge func() error) (s sample, err error) {
+	p, err := send(ctx, b)
+	if err != nil {
 		return s, err
 	}
+	defer p.stop()
+	for n := uint64(0); n == 0; { // until it has begun
+		if n, err = v.received(); err == nil {
+			err = p.alive()
+		}
+		if err == nil {
+			err = pause(ctx, 10*time.Millisecond)
+		}
+		if err != nil {
+			return s, err
+		}
+	}
+	s, err = b.measure(ctx, count)
+	if err == nil {
+		err = p.alive()
+	}
+	if p.stop(); err == nil {
+		err = judge()
+	}
+	s.command = p.command
+	return s, err
 }
 
 // untilStopped is longer than any measurement.
@@ -189,11 +239,13 @@ func tcpreplaySender(ctx context.Context, b *bench) (*process, error) {
 	return b.startOn(ctx, []int{b.cpu}, b.paths[tcpreplay], "--intf1="+nearEnd, "--topspeed", "--preload-pcap", "--loop=0", "--quiet", capture)
 }
 
-func testpmdSender(vdev string) sender {
+func testpmdSender(vdev string) sender { return testpmdTX(vdev, frameBytes) }
+
+func testpmdTX(vdev string, size int) sender {
 	return func(ctx context.Context, b *bench) (*process, error) {
 		r, err := b.startPMD(ctx, pmd{
 			mainCPU: b.otherCPU, cpu: b.cpu, prefix: "peerstx", mode: "txonly", vdevs: []string{vdev},
-			options: []string{fmt.Sprintf("--txpkts=%d", frameBytes)},
+			options: []string{fmt.Sprintf("--txpkts=%d", size)},
 		})
 		if err != nil {
 			return nil, err
