@@ -97,6 +97,7 @@ type Machine struct {
 
 	mu    sync.Mutex
 	runs  map[int]*Process
+	gids  map[string]int // indices by device and address
 	last  int
 	ended bool
 }
@@ -106,7 +107,7 @@ func Start(t testing.TB, c Config) *Machine {
 	t.Helper()
 	Need(t)
 	nstest.Need(t)
-	m := &Machine{console: new(tail), gone: make(chan struct{}), ready: make(chan struct{}), runs: map[int]*Process{}}
+	m := &Machine{console: new(tail), gone: make(chan struct{}), ready: make(chan struct{}), runs: map[int]*Process{}, gids: map[string]int{}}
 	if c.Tap {
 		m.makeTap(t)
 	}

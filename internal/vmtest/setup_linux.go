@@ -29,9 +29,16 @@ func (m *Machine) setUp(t testing.TB, c Config) {
 }
 
 // GIDIndex finds the index of an address in the GID table of an RDMA device of
-// the machine. The kernel fills the table a little after the device comes up.
+// the machine. The kernel fills the table a little after the device comes up,
+// and leaves it as it is then.
 func (m *Machine) GIDIndex(t testing.TB, device, addr string) int {
 	t.Helper()
+	m.mu.Lock()
+	index, known := m.gids[device+addr]
+	m.mu.Unlock()
+	if known {
+		return index
+	}
 	a := netip.MustParseAddr(addr).As16()
 	var want []string
 	for i := 0; i < 16; i += 2 {
@@ -39,14 +46,14 @@ func (m *Machine) GIDIndex(t testing.TB, device, addr string) int {
 	}
 	gid := strings.Join(want, ":")
 	script := fmt.Sprintf(`cd /sys/class/infiniband/%s/ports/1/gids || exit 1
-		for try in $(seq 100); do
-			for i in *; do [ "$(cat $i 2>/dev/null)" != %s ] || { echo $i; exit; }; done
-			sleep 0.1
-		done; exit 1`, device, gid)
+		for try in $(seq 100); do grep -lx %s * && exit; sleep 0.1; done; exit 1`, device, gid)
 	index, err := strconv.Atoi(strings.TrimSpace(m.Run(t, step, "sh", "-c", script)))
 	if err != nil {
 		t.Fatalf("vmtest: GID %s of %s: %v", gid, device, err)
 	}
+	m.mu.Lock()
+	m.gids[device+addr] = index
+	m.mu.Unlock()
 	return index
 }
 
