@@ -18,6 +18,7 @@ import (
 const (
 	udpTxSlots = 256
 	udpRxSlots = 128 // the socket's buffer is the queue; these hold what one owner looks at
+	udpTTL     = 64  // that datagrams have without a word about it
 	udpSockBuf = 8 << 20
 	udpMaxMTU  = proto.MaxRoCEMTU + 80 // RoCE has no larger payload
 )
@@ -119,6 +120,8 @@ func (w *udp) socket() (int, error) {
 		{"IP_RECVTTL", unix.IP_RECVTTL, 1},
 		{"IP_RECVTOS", unix.IP_RECVTOS, 1},
 		{"IP_RECVERR", unix.IP_RECVERR, 1},
+		{"IP_TTL", unix.IP_TTL, udpTTL},
+		{"IP_MULTICAST_TTL", unix.IP_MULTICAST_TTL, udpTTL},
 		{"IP_MULTICAST_ALL", unix.IP_MULTICAST_ALL, 0},
 	}
 	if w.addr.Is6() {
@@ -130,6 +133,8 @@ func (w *udp) socket() (int, error) {
 			{"IPV6_RECVHOPLIMIT", unix.IPV6_RECVHOPLIMIT, 1},
 			{"IPV6_RECVTCLASS", unix.IPV6_RECVTCLASS, 1},
 			{"IPV6_RECVERR", unix.IPV6_RECVERR, 1},
+			{"IPV6_UNICAST_HOPS", unix.IPV6_UNICAST_HOPS, udpTTL},
+			{"IPV6_MULTICAST_HOPS", unix.IPV6_MULTICAST_HOPS, udpTTL},
 			{"IPV6_AUTOFLOWLABEL", unix.IPV6_AUTOFLOWLABEL, 0},
 			{"IPV6_MULTICAST_IF", unix.IPV6_MULTICAST_IF, w.info.IfIndex},
 			{"IPV6_MULTICAST_ALL", unix.IPV6_MULTICAST_ALL, 0},

@@ -69,7 +69,7 @@ func (u udpFrames) write(b []byte, seq uint64) {
 		ip[0], ip[1] = 0x45, byte(seq/64%5*4)
 		binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)))
 		binary.BigEndian.PutUint32(ip[4:], 0x4000)
-		ip[8], ip[9], ip[10], ip[11] = byte(1+seq/64%7), 17, 0, 0
+		ip[8], ip[9], ip[10], ip[11] = byte(60+seq/64%7), 17, 0, 0
 		copy(ip[12:], u.src.AsSlice())
 		copy(ip[16:], u.dst.AsSlice())
 		binary.BigEndian.PutUint16(ip[10:], csum.Finish(csum.Sum(ip[:20], 0)))
@@ -78,7 +78,7 @@ func (u udpFrames) write(b []byte, seq uint64) {
 		binary.BigEndian.PutUint16(b[12:], proto.EtherTypeIPv6)
 		binary.BigEndian.PutUint32(ip, 6<<28|uint32(seq/64%5*4)<<20)
 		binary.BigEndian.PutUint16(ip[4:], uint16(len(ip)-40))
-		ip[6], ip[7] = 17, byte(1+seq/64%7)
+		ip[6], ip[7] = 17, byte(60+seq/64%7)
 		copy(ip[8:], u.src.AsSlice())
 		copy(ip[24:], u.dst.AsSlice())
 	}

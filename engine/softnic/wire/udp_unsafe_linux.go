@@ -82,21 +82,34 @@ func (b *udpBatch) setMessage(m, slot uint64, r *udpRun, ifindex uint32) {
 	h := &b.msgs[m].hdr
 	h.Iov = &b.iovs[slot]
 	h.SetIovlen(1)
-	h.SetControllen(2 * cmsgRoom)
+	h.Control, h.Controllen = nil, 0 // the kernel allocates memory for as much as two of them
+	if r.ttl != udpTTL || r.tos != 0 {
+		h.Control = &c[0]
+		h.SetControllen(2 * cmsgRoom)
+	}
 }
 
 // setRun makes message m the pieces from its first on, each a datagram of so many bytes, the last perhaps shorter.
 func (b *udpBatch) setRun(m uint64, pieces, payload uint16) {
 	h := &b.msgs[m].hdr
 	h.SetIovlen(int(pieces))
+	h.Control = &b.ctl[int(m)*ctlBytes]
 	h.SetControllen(3 * cmsgRoom)
 	binary.NativeEndian.PutUint16(b.ctl[int(m)*ctlBytes+2*cmsgRoom+cmsgData:], payload)
 }
 
+// shortCall is how many messages a call may have that the scheduler is not told of: it does not sleep, and ends within
+// some microseconds, for which a stop of the world can wait.
+const shortCall = 8
+
 // send sends count messages from first on and returns how many the kernel took; the error is that of the
 // first it did not.
 func (b *udpBatch) send(fd int, first, count uint64) (int, error) {
-	n, _, e := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&b.msgs[first])), uintptr(count), unix.MSG_DONTWAIT, 0, 0)
+	call := unix.Syscall6
+	if count <= shortCall {
+		call = unix.RawSyscall6
+	}
+	n, _, e := call(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&b.msgs[first])), uintptr(count), unix.MSG_DONTWAIT, 0, 0)
 	if e != 0 {
 		return 0, errno(e)
 	}
@@ -110,7 +123,11 @@ func (b *udpBatch) receive(fd, first, count int) (int, error) {
 		h.Namelen = unix.SizeofSockaddrInet6
 		h.SetControllen(ctlBytes)
 	}
-	n, _, e := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&b.msgs[first])), uintptr(count), unix.MSG_DONTWAIT, 0, 0)
+	call := unix.Syscall6
+	if count <= shortCall {
+		call = unix.RawSyscall6
+	}
+	n, _, e := call(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&b.msgs[first])), uintptr(count), unix.MSG_DONTWAIT, 0, 0)
 	if e != 0 {
 		return 0, errno(e)
 	}
