@@ -138,8 +138,7 @@ func TestReadersAndWritersAtTheSameTime(t *testing.T) {
 // Nothing else is added, so the wire must lose and reorder nothing.
 type stream struct {
 	*Conn
-	devices []io.Closer
-	once    sync.Once
+	once sync.Once
 }
 
 func (s *stream) Read(p []byte) (int, error) {

@@ -43,6 +43,13 @@ const (
 )
 
 func main() {
+	if job := os.Getenv(echoVar); job != "" {
+		if err := echoSide(job); err != nil {
+			fmt.Fprintln(os.Stderr, "peers: echo:", err)
+			os.Exit(exitFailed)
+		}
+		return
+	}
 	o, err := parse(os.Args[1:], os.Stderr)
 	switch {
 	case errors.Is(err, flag.ErrHelp):

@@ -26,6 +26,8 @@ var (
 	trafgen   = program{"trafgen", "package netsniff-ng"}
 	tcpreplay = program{"tcpreplay", "package tcpreplay"}
 	ethtool   = program{"ethtool", "package ethtool"}
+	sockperf  = program{"sockperf", "package sockperf"}
+	ip        = program{"ip", "package iproute2"}
 	pktgen    = program{"pktgen", "go build github.com/bluering/bluering/cmd/pktgen, run in this module"}
 	spin      = program{"spin", "gcc, package gcc"}
 )
@@ -36,6 +38,8 @@ var packages = map[program][]string{
 	trafgen:   {"netsniff-ng"},
 	tcpreplay: {"tcpreplay"},
 	ethtool:   {"ethtool"},
+	sockperf:  {"sockperf"},
+	ip:        {"iproute2"},
 	spin:      {"gcc", "libc6-dev"},
 }
 

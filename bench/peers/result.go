@@ -60,11 +60,12 @@ type barResult struct {
 	Verdict verdict `json:"verdict"`
 }
 
-// bar is what ours should reach. Exactly one of atLeast, atMost and within is set.
+// bar is what ours should reach. Exactly one of atLeast, atMost, times and within is set.
 type bar struct {
 	ours, peer string  // names of contenders; peer is empty for a limit on the figure itself
 	atLeast    float64 // ours / peer
 	atMost     float64 // ours
+	times      float64 // ours / peer at most
 	within     bool    // ours no worse than the worst of the peer's rounds
 	aim        bool    // hoped for, not demanded
 }
@@ -78,6 +79,9 @@ func (b *bar) judge(figures map[string]series) barResult {
 		r.What, r.Bar = b.ours, fmt.Sprintf("<= %.4g", b.atMost)
 		r.spread = ours.spread()
 		r.Verdict = r.atMost(b.atMost)
+	case b.times > 0:
+		r.Bar = fmt.Sprintf("<= %.4g", b.times)
+		r.Verdict = r.atMost(b.times)
 	case b.within:
 		r.Bar = fmt.Sprintf("ours <= %.4g, the worst of the other", peer.spread().Max)
 		r.Verdict = ours.spread().within(peer.spread())
@@ -126,4 +130,5 @@ const (
 	gbps  unit = "GB/s"       // more is better
 	nanos unit = "ns"         // for each packet or record, less is better
 	gapNS unit = "ns, p99.99" // less is better
+	midNS unit = "ns, p50"    // less is better
 )

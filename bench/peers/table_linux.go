@@ -68,11 +68,17 @@ const (
 	decades     = ", values over six decades"
 	spinGo      = "bluering: pinned goroutine"
 	spinC       = "C loop"
+	udLoop      = "bluering ud over loop:, one way"
+	coreLine    = "a cache line, there and back"
+	udUDP       = "bluering ud over udp:"
+	udPacket    = "bluering ud over packet:"
+	udXDP       = "bluering ud over xdp:"
+	sockperfPP  = "sockperf pp --nonblocked"
 )
 
 // rows is the table of all comparisons.
 func rows() []row {
-	return []row{
+	return append([]row{
 		{
 			key: "loop1", title: "One core: 60-byte frames from WR to both completions, against forwarding with a copy at each end",
 			unit: mpps,
@@ -136,7 +142,7 @@ func rows() []row {
 			},
 			bars: []bar{{ours: spinGo, peer: spinC, within: true}},
 		},
-	}
+	}, echoRows()...)
 }
 
 // transmitRow compares senders over a veth whose other end drops all. The receiving interface's own counter counts.
