@@ -17,6 +17,8 @@
 //
 //   - each request is retired exactly once, in order, by a completion of its own or of a later one;
 //   - a signaled or failed request has exactly one completion, any other has none;
+//   - a datagram's frame is, to the bit, what a dull encoder makes of its request and PSN, and a received one has the
+//     headers, payload, source, immediate and solicited bit of a frame with a right ICRC that arrived for it;
 //   - a send succeeded if and only if its frame went to the wire, with exactly its bytes, in the order of posting;
 //   - a receive has the bytes of a frame that arrived, in order, and that a rule of its queue pair wants;
 //   - nothing else is written: buffers of sends are unchanged, guard bytes and unused room keep their pattern;

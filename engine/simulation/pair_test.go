@@ -28,7 +28,12 @@ type pair struct {
 	sigAll   bool
 	srq      *shared // nil: a receive queue of its own
 
-	lastWQE, wantLastWQE int // events that nothing is taken from the SRQ any more
+	lastWQE, wantLastWQE int    // events that nothing is taken from the SRQ any more
+	psn                  uint32 // of the next datagram
+	last                 struct {
+		at, length int
+		qpn        uint32
+	} // datagram that was asked for
 }
 
 // send is a send request outstanding.
@@ -42,6 +47,8 @@ type send struct {
 	want     engine.Status // what comes of it, if it is executed
 	temp     bool          // names the region that may be deregistered
 	sent     bool
+	over     bool  // it failed or was flushed, though its completion may be unpolled
+	gram     *gram // of a datagram, whose payload is frame; nil: a raw frame, or one that fails
 }
 
 // recv is a receive request outstanding.
@@ -58,13 +65,13 @@ type recv struct {
 // newPair makes a queue pair with rings of random small sizes and brings it up some way.
 func (s *side) newPair() *pair {
 	p := &pair{s: s, id: len(s.world.pairs), typ: engine.RawPacket}
-	if s.one(8) {
-		p.typ = engine.UD // not built: its sends fail, which is the way to SQE
+	if s.grams && !s.one(3) || s.one(8) {
+		p.typ = engine.UD // where there are no datagrams its sends fail, which is a way to SQE
 	}
 	p.scq, p.rcq = s.queues[s.rnd.IntN(len(s.queues))], s.queues[s.rnd.IntN(len(s.queues))]
 	c := engine.QPConfig{Type: p.typ, SendCQ: p.scq.cq, RecvCQ: p.rcq.cq, SigAll: s.one(10),
 		MaxSendWR: 1 + s.rnd.IntN(4), MaxRecvWR: 1 + s.rnd.IntN(8), MaxSendSGE: 2 + s.rnd.IntN(2), MaxRecvSGE: 1 + s.rnd.IntN(4)}
-	if p.typ == engine.RawPacket && s.one(2) {
+	if (p.typ == engine.RawPacket || s.grams) && s.one(2) {
 		c.MaxInline = s.rnd.IntN(100)
 	}
 	if c.MaxInline < 30 && c.MaxSendSGE == 2 && p.typ == engine.RawPacket {
@@ -80,6 +87,11 @@ func (s *side) newPair() *pair {
 	s.seen.entries[q.Cap().MaxRecvWR]++
 	s.world.pairs = append(s.world.pairs, p)
 	s.pairs = append(s.pairs, p)
+	if p.typ == engine.UD {
+		if s.uds++; s.uds == 1 {
+			s.since = len(s.tap.log)
+		}
+	}
 	p.attach()
 	p.revive(engine.StateInit + engine.QPState(s.rnd.IntN(3)))
 	return p
@@ -119,8 +131,11 @@ func (s *side) complete(c *queue, wc *engine.Completion, e *ring.CQE) {
 	}
 	p := s.pairs[at]
 	s.seen.status[wc.Recv][wc.Status]++
-	if wc.Status != engine.StatusSuccess && wc.Status != engine.StatusWRFlush {
+	if wc.Status != engine.StatusSuccess && wc.Status != engine.StatusWRFlush && wc.Status != engine.StatusRemInvReq {
 		p.owed--
+		if p.owed < 0 && p.typ == engine.UD && s.grams {
+			p.owed = 0 // a send and a receive that fail in one step may look like one move
+		}
 		if p.owed < 0 && !p.overrun() {
 			s.fail("QP 0x%x: %v without a move to an error state", wc.QPN, wc.Status)
 		}
@@ -203,9 +218,18 @@ func (p *pair) completeRecv(c *queue, wc *engine.Completion, e *ring.CQE) {
 		if written > r.room || r.bad >= 0 && written > r.bad || wc.Opcode != engine.WCRecv || wc.TimeNS <= 0 || wc.TimeNS > s.clk.Now() {
 			s.fail("QP 0x%x: receive %d of %d bytes, room %d, the first bad one is %d, time %d", wc.QPN, r.id, written, r.room, r.bad, wc.TimeNS)
 		}
-		p.find(s.room(r.slot)[:written])
+		if p.typ == engine.UD {
+			p.findGram(wc, s.room(r.slot)[:written])
+		} else {
+			p.find(s.room(r.slot)[:written])
+		}
 	case engine.StatusWRFlush:
 		s.flushed++
+	case engine.StatusRemInvReq: // D7
+		if p.srq == nil || p.typ != engine.UD || s.cfg.Profile != engine.ProfileRXE {
+			s.fail("QP 0x%x: receive %d fails with %v", wc.QPN, r.id, wc.Status)
+		}
+		s.seen.events["a datagram does not fit a shared request"]++
 	default:
 		s.protRecvs++
 		if wc.Status != engine.StatusLocProt || r.bad < 0 {
@@ -225,7 +249,7 @@ func (p *pair) find(frame []byte) {
 	log := p.s.tap.log
 	for i := p.cursor; i < len(log); i++ {
 		if a := &log[i]; !a.broken && slices.Equal(a.bytes, frame) {
-			if !p.wants(frame) {
+			if !p.wants(frame) || isRoCE(frame) && p.s.uds > 0 && i >= p.s.since {
 				p.s.fail("QP 0x%x received frame %d, which no rule of it wants: % x", p.q.QPN(), i, frame)
 			}
 			p.cursor = i + 1
@@ -291,6 +315,10 @@ func (s *side) checkMemory() {
 
 // onSent is told of each frame that goes to the wire.
 func (s *side) onSent(frame []byte) {
+	if isRoCE(frame) {
+		s.sentGram(frame)
+		return
+	}
 	if len(frame) < 14 || frame[7] != byte(s.n) {
 		s.fail("%s sends what nobody posted: % x", s.name, frame)
 	}
@@ -327,11 +355,11 @@ func (p *pair) forget() {
 			switch {
 			case e.Op() == ring.CQEReqErr:
 				failed++
-			case e.Op() == ring.CQERecv:
+			case e.Op() == ring.CQERecv || e.Op() == ring.CQERecvImm:
 				s.okRecvs++
 			case e.Op() == ring.CQERecvErr && e.Syndrome() == ring.SynFlushed:
 				s.flushed++
-			case e.Op() == ring.CQERecvErr:
+			case e.Op() == ring.CQERecvErr && e.Syndrome() != ring.SynRemoteInval:
 				s.protRecvs++
 			}
 		}
@@ -382,6 +410,9 @@ func (p *pair) destroy() {
 	s := p.s
 	p.forget()
 	s.must(p.q.Close())
+	if p.typ == engine.UD {
+		s.uds--
+	}
 	s.pairs = slices.DeleteFunc(s.pairs, func(o *pair) bool { return o == p })
 	for _, c := range s.queues {
 		for _, e := range c.visible() {

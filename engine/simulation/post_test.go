@@ -97,9 +97,15 @@ func (p *pair) request(usual bool) request {
 	if !usual || s.one(12) {
 		kind = s.rnd.IntN(12)
 	}
-	if p.typ == engine.UD {
+	switch {
+	case p.typ == engine.UD && s.grams:
+		p.datagram(&r, usual)
+		return r
+	case p.typ == engine.UD:
 		kind, w.want = 0, engine.StatusLocQPOp
 		r.wr.AH = s.ah
+	case s.grams && (kind == 5 || kind == 6): // no slot holds what is too long there
+		kind = 0
 	}
 	switch kind {
 	case 5: // as long as can be, with a tag or without
@@ -140,6 +146,10 @@ func (p *pair) fill(w *send, length int) {
 	}
 	for i := range b {
 		b[i] = byte(i*7 + int(w.seq)*13 + p.id*31)
+	}
+	if p.typ == engine.UD && s.grams {
+		w.frame = slices.Clone(b)
+		return
 	}
 	copy(b, dst[:])
 	copy(b[min(6, length):], []byte{2, byte(s.n), byte(p.id >> 8), byte(p.id), byte(w.seq >> 8), byte(w.seq), 0x88, 0xb5})
@@ -204,6 +214,11 @@ func (p *pair) refused(r *request, off, n int) {
 	s := p.s
 	switch s.rnd.IntN(6) {
 	case 0:
+		if p.typ == engine.UD { // legal: it has no bytes
+			r.send.frame = nil
+			r.wr.SGEs = nil
+			break
+		}
 		r.wr.SGEs, r.cause = nil, engine.CauseNoData
 	case 1:
 		r.wr.SGEs, r.cause = make([]engine.SGE, p.q.Cap().MaxSendSGE+1), engine.CauseSGECount
@@ -211,12 +226,12 @@ func (p *pair) refused(r *request, off, n int) {
 		r.wr.SGEs[0].MR, r.cause = s.stale, engine.CauseKey
 	case 3:
 		r.wr.SGEs[0].MR = engine.MRFromKey(0xffffff00, 1, 1)
-		if r.send.want = engine.StatusLocProt; s.cfg.MinInline != 0 {
+		if r.send.want = engine.StatusLocProt; s.cfg.MinInline != 0 && p.typ == engine.RawPacket {
 			r.cause = engine.CauseForeignKey
 		}
 	case 4:
 		r.wr.SGEs[0].Off = memBytes
-		if r.send.want = engine.StatusLocProt; s.cfg.MinInline != 0 {
+		if r.send.want = engine.StatusLocProt; s.cfg.MinInline != 0 && p.typ == engine.RawPacket {
 			r.cause = engine.CauseBounds
 		}
 	case 5:

@@ -143,7 +143,7 @@ func (h *shared) mark() {
 		}
 		h.lost = h.lost || p.overrun()
 		for _, e := range p.rcq.visible() {
-			if e.QPN() != p.q.QPN() || e.Op() != ring.CQERecv && e.Op() != ring.CQERecvErr {
+			if e.QPN() != p.q.QPN() || !ofRecv(e) {
 				continue
 			}
 			if r := h.find(e.Counter()); r == nil {
@@ -153,6 +153,11 @@ func (h *shared) mark() {
 			}
 		}
 	}
+}
+
+// ofRecv reports whether a completion is of a receive.
+func ofRecv(e *ring.CQE) bool {
+	return e.Op() == ring.CQERecv || e.Op() == ring.CQERecvImm || e.Op() == ring.CQERecvErr
 }
 
 func (h *shared) taken(r *recv) {
@@ -209,7 +214,7 @@ func (p *pair) purge(queues []*queue) {
 	for _, c := range queues {
 		all := c.visible()
 		for i := len(all) - 1; i >= 0; i-- {
-			if e := all[i]; e.QPN() == p.q.QPN() && (e.Op() == ring.CQERecv || e.Op() == ring.CQERecvErr) {
+			if e := all[i]; e.QPN() == p.q.QPN() && ofRecv(e) {
 				p.s.release(p.srq.remove(e.Counter()).slot)
 				p.s.seen.events["a shared entry is taken back"]++
 			}

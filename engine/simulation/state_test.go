@@ -33,7 +33,7 @@ func isLegal(from, to engine.QPState) bool {
 func (p *pair) modify(to engine.QPState) {
 	s := p.s
 	from := p.known
-	a := engine.QPAttr{Port: 1}
+	a := engine.QPAttr{Port: 1, QKey: gramKey, SQPSN: 0xffffff - uint32(p.id)}
 	var mask engine.AttrMask
 	switch {
 	case from == engine.StateReset && to == engine.StateInit:
@@ -57,6 +57,12 @@ func (p *pair) modify(to engine.QPState) {
 	}
 	if to == engine.StateErr && from != to && p.srq != nil {
 		p.wantLastWQE++
+	}
+	for _, w := range p.sends {
+		w.over = w.over || from == engine.StateSQE && to == engine.StateRTS && !w.sent
+	}
+	if from == engine.StateRTR && to == engine.StateRTS {
+		p.psn = a.SQPSN
 	}
 	s.must(p.q.Modify(to, a, mask))
 	s.seen.moves[from][to]++
@@ -116,8 +122,11 @@ func (s *side) observe(c *queue, n int) {
 		}
 		sqe := now == engine.StateSQE && p.known == engine.StateRTS && p.typ == engine.UD && s.cfg.Profile != engine.ProfileRXE
 		failed := now == engine.StateErr && (p.known == engine.StateRTR || p.known == engine.StateRTS || p.known == engine.StateSQD)
-		if p.typ == engine.UD && s.cfg.Profile != engine.ProfileRXE {
-			failed = false // no datagrams arrive here, and sends lead to SQE
+		if p.typ == engine.UD {
+			failed = failed || now == engine.StateErr && p.known == engine.StateSQE
+			if !s.grams && s.cfg.Profile != engine.ProfileRXE {
+				failed = false // no datagrams arrive there, and sends lead to SQE
+			}
 		}
 		if !sqe && !failed && !(p.overrun() && now == engine.StateErr) {
 			s.fail("QP 0x%x: the device moved it from %v to %v", p.q.QPN(), p.known, now)

@@ -41,6 +41,7 @@ type world struct {
 	seen  *coverage
 	trace func(format string, args ...any)
 	roomy bool // completion queues that cannot overrun
+	grams bool // datagrams can be sent
 	did   string
 	wrID  uint64
 }
@@ -57,6 +58,10 @@ type side struct {
 	pd     *engine.PD
 	pd2    *engine.PD
 	ah     *engine.AH
+	ahs    []*engine.AH // of datagrams to the other side
+	ways   []gram       // what they say
+	uds    int          // UD queue pairs alive
+	since  int          // in the tap's log: from there on there was always one
 	mem    []byte
 	free   []int
 	rw     engine.MR // all of mem, as are the others but temp
@@ -101,6 +106,9 @@ func (w *world) start(seed uint64, seen *coverage, trace func(string, ...any)) {
 	w.clk.Set(1000)
 	w.opts = wire.LoopOptions{Name: fmt.Sprintf("simulation-%d", seed), MTU: mtu, Capacity: 4096, Clock: &w.clk}
 	w.roomy = !w.one(3)
+	if w.grams = w.one(3); w.grams {
+		w.opts.MTU, w.opts.Capacity = gramMTU, 8192
+	}
 	w.cfg = softnic.Config{Profile: engine.Profile(w.rnd.IntN(3)), Clock: &w.clk, Drop: w.one(2)}
 	if w.one(3) {
 		w.cfg.MinInline = 18
@@ -109,6 +117,9 @@ func (w *world) start(seed uint64, seen *coverage, trace func(string, ...any)) {
 	case 0, 1:
 		w.opts.Impair = wire.Impairs{Loss: .1, Dup: .1, Reorder: .1, Corrupt: .05, Seed: seed,
 			Delay: time.Duration(w.rnd.IntN(3000)), Jitter: time.Duration(w.rnd.IntN(1000))}
+		if w.grams {
+			w.opts.Impair.Loss, w.opts.Impair.Corrupt = .02, .3
+		}
 	case 2:
 		w.opts.SpeedBPS, w.opts.Queue = 1e9, w.rnd.IntN(2)*4
 	}
@@ -139,6 +150,7 @@ func (s *side) open() {
 	s.pd, s.pd2 = s.dev.NewPD(), s.dev.NewPD()
 	s.ah, err = s.pd.NewAH(engine.AHAttr{GID: [16]byte{10: 0xff, 11: 0xff, 12: 198, 13: 18, 15: 2}})
 	s.must(err)
+	s.makeAHs()
 	s.mem = make([]byte, memBytes)
 	for i := range s.mem {
 		s.mem[i] = guardByte

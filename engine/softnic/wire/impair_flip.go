@@ -15,8 +15,11 @@ import (
 //	         │ - ■■■■■■■■■■■■■■■■■■■■  │ ■■■■ - - ■■■■■■■■■■■■■■■■■■■■■■■■■■■■■  │
 //	Ethernet │ IPv6   │ addresses      │
 //	         │        │ ■■■■■■■■■■■■■■ │ ... as above
+//
+// Of a RoCE v2 frame it is the ICRC that covers, from the source port on, and from the BTH on but for its byte of
+// congestion bits.
 func flipCovered(frame []byte, h *proto.Headers, draw uint64) {
-	var spans [4][2]int
+	var spans [5][2]int
 	covered := coveredSpans(frame, h, spans[:0])
 	bits := uint64(0)
 	for _, s := range covered {
@@ -62,6 +65,13 @@ func coveredSpans(frame []byte, h *proto.Headers, spans [][2]int) [][2]int {
 	switch {
 	case h.Status != proto.OK || h.Fragment || h.Routed:
 		return spans
+	case isUDP && h.DstPort == proto.RoCEPort && goodICRC(frame, h):
+		if h.IPVersion == 6 {
+			spans = append(spans, [2]int{h.SrcOff, h.SrcOff + 32})
+		}
+		bth := h.L4Off + proto.UDPBytes
+		spans = append(spans, [2]int{h.L4Off, h.L4Off + 2}, [2]int{bth, bth + 4})
+		return append(spans, [2]int{bth + 5, h.PayloadEnd})
 	case isUDP && binary.BigEndian.Uint16(frame[h.L4Off+6:]) == 0:
 		return spans
 	case !csum.VerifyL4(frame, h.L3Off, h.L4Off, h.PayloadEnd, h.L4Proto):
@@ -75,4 +85,11 @@ func coveredSpans(frame []byte, h *proto.Headers, spans [][2]int) [][2]int {
 		return append(spans, [2]int{h.L4Off, h.L4Off + 4}, [2]int{h.L4Off + 6, end})
 	}
 	return append(spans, [2]int{h.L4Off, h.PayloadEnd})
+}
+
+// goodICRC reports whether a UDP datagram ends in the ICRC of what is before.
+func goodICRC(frame []byte, h *proto.Headers) bool {
+	end := h.PayloadEnd - proto.ICRCBytes
+	return end >= h.PayloadOff+proto.BTHBytes && int(binary.BigEndian.Uint16(frame[h.L4Off+4:])) == h.PayloadEnd-h.L4Off &&
+		proto.ICRC(frame[h.L3Off:], h.IPVersion, h.L4Off-h.L3Off, end-h.L3Off) == proto.LoadICRC(frame[end:])
 }

@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/hex"
 	"math/bits"
 	"math/rand/v2"
 	"net"
@@ -169,6 +170,44 @@ func TestFlipOfAnythingIsOneBit(t *testing.T) {
 			if n != 1 {
 				t.Fatalf("draw %d: %d bits of % x", draw, n, odd)
 			}
+		}
+	}
+}
+
+// Two of the frames that scapy and tshark agree on (internal/proto): a flipped bit is found by the ICRC or the IPv4
+// header's checksum, whichever it is, and the frame still goes to the RoCE port.
+func TestFlipIsFoundByTheICRC(t *testing.T) {
+	for _, text := range []string{
+		"020000000002020000000001080045000038000040004011b6b1c0000201c0000202c12312b7002400006400ffff0000001100001234111111110000001270696e67606f9b8b",
+		"02000000000202000000000186dd600000000024114020010db800000000000000000000000120010db8000000000000000000000002c12312b7002400006400ffff0000001100001234111111110000001270696e670cd413cf",
+	} {
+		frame, err := hex.DecodeString(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l4, version := 20, uint8(4)
+		if frame[12] == 0x86 {
+			l4, version = 40, 6
+		}
+		seen := map[int]bool{}
+		for draw := range uint64(8 * len(frame)) {
+			got := bytes.Clone(frame)
+			flipCovered(got, new(proto.Headers), draw)
+			n := 0
+			for i := range got {
+				if x := got[i] ^ frame[i]; x != 0 {
+					n += bits.OnesCount8(x)
+					seen[i] = true
+				}
+			}
+			end := len(got) - 4
+			found := proto.ICRC(got[14:], version, l4, end-14) != proto.LoadICRC(got[end:]) || version == 4 && dullSum(0, got[14:34]) != 0xffff
+			if n != 1 || !found {
+				t.Fatalf("IPv%d, draw %d: %d bits differ, found %v", version, draw, n, found)
+			}
+		}
+		if len(seen) < len(frame)-14-15 || seen[14+l4+2] || seen[14+l4+12] {
+			t.Errorf("IPv%d: flipped are bytes %v", version, seen)
 		}
 	}
 }
