@@ -60,11 +60,15 @@ var uris = []struct {
 }{
 	{"loop", "loop:TEST", "loop:TEST"},
 	{"udp", "udp:127.0.0.1", "udp:127.0.0.2"},
+	{"packet", "packet:TEST", "packet:TEST"},
 }
 
 // pair gives two endpoints on a wire, each with a handle of the other.
 func pair(t testing.TB, a, b string, ca, cb Config) (ea, eb *Endpoint, toB, toA Peer) {
 	t.Helper()
+	if a == "packet:TEST" {
+		a, b = veth(t)
+	}
 	for _, u := range []*string{&a, &b} {
 		if *u == "loop:TEST" {
 			*u = "loop:" + t.Name()
