@@ -38,7 +38,7 @@ func TestKernelsStayBetweenProtectedPages(t *testing.T) {
 		for n := 1; n <= 300; n++ {
 			for a := range 64 {
 				front, back := a, len(src)-a-n
-				for _, p := range [][2]int{{front, front}, {back, back}, {front, back}, {back, front}} {
+				for _, p := range [][2]int{{front, back}, {back, front}} {
 					s, d := src[p[0]:p[0]+n], dst[p[1]:p[1]+n]
 					want := wordByWord(s)
 					if got := sumWith(k, s); got != want {
