@@ -80,7 +80,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 			go func(end chan<- error) { end <- b.receive(ctx, count, taken) }(failed)
 			wc := make([]engine.Completion, 8)
 			for sent := 0; sent < count; {
-				burst := 1 + sent%7
+				burst := min(1+sent%7, count-sent)
 				for i := range burst {
 					wr := engine.SendWR{ID: uint64(i), Opcode: engine.OpSend, Flags: engine.Signaled, SGEs: []engine.SGE{a.mem.SGE(uint32(i), 60)}}
 					if _, err := a.qp.Post([]engine.SendWR{wr}); err != nil {
