@@ -203,7 +203,8 @@ const (
 	ringMaxBytes   = 64 << 20 // at a rate that is not known beforehand
 	slotOverhead   = 192      // a slot's header and its alignment
 	slotLeast      = 256
-	xdpFrames      = 16384 // of an xdp: port's queue, 2 KiB each
+	xdpFrames      = 4096 // of an xdp: port's queue, 2 KiB each: more would not stay in the caches
+	xdpMostFrames  = 65536
 )
 
 // withRing is the receive port's device string with a ring that holds a second
@@ -211,7 +212,11 @@ const (
 // drops makes a run inconclusive.
 func withRing(c *Config) string {
 	if strings.HasPrefix(c.RX, "xdp:") && !strings.Contains(c.RX, "frames=") {
-		return withParameter(c.RX, fmt.Sprintf("frames=%d", xdpFrames))
+		frames := uint64(xdpFrames)
+		if rate, err := c.Rate.PPS(c.Size.Mean(), 0); c.TX != "" && err == nil && rate.Num > 0 {
+			frames = min(max(uint64(rate.PPS()/4), frames), xdpMostFrames) // a quarter of a second
+		}
+		return withParameter(c.RX, fmt.Sprintf("frames=%d", frames))
 	}
 	if !strings.HasPrefix(c.RX, "packet:") || strings.Contains(c.RX, "ring=") || strings.Contains(c.RX, "slot=") || strings.Contains(c.RX, "gso=auto") {
 		return c.RX

@@ -46,24 +46,30 @@ type xdp struct {
 
 // xdpQueue is one receive queue of the interface.
 type xdpQueue struct {
-	fd    int
-	index int    // the interface's number for it
-	mem   []byte // UMEM: the frames for receiving first
-	mask  uint64 // of an address: the chunk it is in
-	rx    xring
-	fill  xring
-	comp  xring
-	seen  uint32 // consumer of rx
-	put   uint32 // producer of fill
+	fd     int
+	index  int    // the interface's number for it
+	mem    []byte // UMEM: the frames for receiving first
+	stride int    // from chunk to chunk
+	mask   uint64 // of an address: the chunk it is in
+	rx     xring
+	fill   xring
+	comp   xring
+	seen   uint32 // consumer of rx
+	put    uint32 // producer of fill
 }
+
+// addrBits is how many bits of an address say where a chunk is; those above, in copy mode, where the frame is in it
+// (XSK_UNALIGNED_BUF_OFFSET_SHIFT of linux/if_xdp.h).
+const addrBits = 48
 
 // next fills frames from the first that is not released.
 func (q *xdpQueue) next(frames []Frame) int {
 	n := min(len(frames), int(atomic.LoadUint32(q.rx.prod)-q.seen)) // partner: the kernel's release store
 	for i := range frames[:n] {
 		d := &q.rx.descs[(q.seen+uint32(i))&q.rx.mask]
-		end := d.Addr + uint64(d.Len)
-		frames[i] = Frame{Data: q.mem[d.Addr:end:end]}
+		at := d.Addr&(1<<addrBits-1) + d.Addr>>addrBits
+		end := at + uint64(d.Len)
+		frames[i] = Frame{Data: q.mem[at:end:end]}
 	}
 	return n
 }

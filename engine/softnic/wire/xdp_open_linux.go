@@ -112,11 +112,11 @@ func (w *xdp) openQueues(o *XDPOptions) error {
 		w.queues[i].fd, w.queues[i].index = -1, o.FirstQueue+i
 	}
 	for i := range w.queues {
-		frames := rx
+		sending := 0
 		if i == 0 {
-			frames += tx
+			sending = tx
 		}
-		if err := w.openQueue(&w.queues[i], o, rx, frames, chunk); err != nil {
+		if err := w.openQueue(&w.queues[i], o, rx, sending, chunk); err != nil {
 			return fmt.Errorf("queue %d: %w", o.FirstQueue+i, err)
 		}
 	}
@@ -139,20 +139,53 @@ func xdpSocket() (int, error) {
 	return fd, nil
 }
 
-// openQueue gives a queue its socket, packet memory and rings.
-func (w *xdp) openQueue(q *xdpQueue, o *XDPOptions, rx, frames, chunk int) (err error) {
+// openQueue gives a queue its socket, packet memory and rings: for zero copy, if the driver grants that, else for copies.
+func (w *xdp) openQueue(q *xdpQueue, o *XDPOptions, rx, tx, chunk int) error {
+	if o.ZeroCopy != ZeroCopyOff && o.Mode != XDPGeneric {
+		err := w.openQueueAs(q, o, rx, tx, chunk, true)
+		if err == nil || o.ZeroCopy == ZeroCopyOn || !errors.Is(err, errBind) || errors.Is(err, unix.EBUSY) {
+			return err
+		}
+		if err := q.close(); err != nil {
+			return err
+		}
+	}
+	return w.openQueueAs(q, o, rx, tx, chunk, false)
+}
+
+// openQueueAs is openQueue for one of the two. Chunks for zero copy stand at multiples of their size. Others have a line
+// between them: frames at multiples of 2048 bytes would share a thirty-second of the cache's sets.
+func (w *xdp) openQueueAs(q *xdpQueue, o *XDPOptions, rx, tx, chunk int, zero bool) (err error) {
 	if q.fd, err = xdpSocket(); err != nil {
 		return err
 	}
-	q.mask = ^uint64(chunk - 1)
-	q.mem, err = unix.Mmap(-1, 0, frames*chunk, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
-	if err != nil {
-		return fmt.Errorf("%d bytes of packet memory: %w", frames*chunk, err)
+	flags := uint32(0)
+	q.stride, q.mask = chunk, uint64(1<<addrBits-chunk)
+	if !zero {
+		q.stride, q.mask, flags = chunk+unitBytes, 1<<addrBits-1, unix.XDP_UMEM_UNALIGNED_CHUNK_FLAG
 	}
-	if err = withMemlock(unix.ENOBUFS, func() error { return registerUMEM(q.fd, q.mem, chunk) }); err != nil {
+	page := unix.Getpagesize()
+	bytes := ((rx+tx)*q.stride + page - 1) / page * page
+	if q.mem, err = unix.Mmap(-1, 0, bytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS); err != nil {
+		return fmt.Errorf("%d bytes of packet memory: %w", bytes, err)
+	}
+	unix.Madvise(q.mem, unix.MADV_HUGEPAGE) // where the system has some
+	if err = withMemlock(unix.ENOBUFS, func() error { return registerUMEM(q.fd, q.mem, chunk, flags) }); err != nil {
 		return fmt.Errorf("register %d bytes of packet memory: %w (RLIMIT_MEMLOCK bounds them without CAP_IPC_LOCK; frames= and txslots= need less)", len(q.mem), err)
 	}
-	comp := pow2ceil(2 * (frames - rx + 1))
+	if err := q.openRings(rx, pow2ceil(2*tx+2)); err != nil {
+		return err
+	}
+	q.fillAll(rx)
+	if o.BusyPoll > 0 {
+		if err := busyPoll(q.fd, int(o.BusyPoll.Microseconds())); err != nil {
+			return err
+		}
+	}
+	return w.bind(q, o, zero)
+}
+
+func (q *xdpQueue) openRings(rx, comp int) (err error) {
 	for _, r := range []struct{ opt, entries int }{{unix.XDP_UMEM_FILL_RING, rx}, {unix.XDP_UMEM_COMPLETION_RING, comp}, {unix.XDP_RX_RING, rx}} {
 		if err := unix.SetsockoptInt(q.fd, unix.SOL_XDP, r.opt, r.entries); err != nil {
 			return fmt.Errorf("ring of %d entries: %w", r.entries, err)
@@ -168,22 +201,14 @@ func (w *xdp) openQueue(q *xdpQueue, o *XDPOptions, rx, frames, chunk int) (err 
 	if q.fill, err = mapXRing(q.fd, unix.XDP_UMEM_PGOFF_FILL_RING, at.Fr, rx, false); err != nil {
 		return err
 	}
-	if q.comp, err = mapXRing(q.fd, unix.XDP_UMEM_PGOFF_COMPLETION_RING, at.Cr, comp, false); err != nil {
-		return err
-	}
-	q.fillAll(rx, chunk)
-	if o.BusyPoll > 0 {
-		if err := busyPoll(q.fd, int(o.BusyPoll.Microseconds())); err != nil {
-			return err
-		}
-	}
-	return w.bind(q, o)
+	q.comp, err = mapXRing(q.fd, unix.XDP_UMEM_PGOFF_COMPLETION_RING, at.Cr, comp, false)
+	return err
 }
 
 // fillAll gives the kernel all frames that are for receiving.
-func (q *xdpQueue) fillAll(rx, chunk int) {
+func (q *xdpQueue) fillAll(rx int) {
 	for i := range rx {
-		q.fill.addrs[i] = uint64(i * chunk)
+		q.fill.addrs[i] = uint64(i * q.stride)
 	}
 	q.put = uint32(rx)
 	q.seen = 0
@@ -208,14 +233,14 @@ func busyPoll(fd, micros int) error {
 // bindWait is how long a queue may be held by a socket that was closed: the kernel lets it go by a worker of its own.
 const bindWait = 500 * time.Millisecond
 
-// bind ties a socket to its queue. Without a flag the kernel asks the driver for zero copy first.
-func (w *xdp) bind(q *xdpQueue, o *XDPOptions) error {
-	sa := unix.SockaddrXDP{Flags: unix.XDP_USE_NEED_WAKEUP, Ifindex: uint32(w.info.IfIndex), QueueID: uint32(q.index)}
-	switch o.ZeroCopy {
-	case ZeroCopyOn:
-		sa.Flags |= unix.XDP_ZEROCOPY
-	case ZeroCopyOff:
-		sa.Flags |= unix.XDP_COPY
+// errBind tells that everything but the driver agreed.
+var errBind = errors.New("bind")
+
+// bind ties a socket to its queue.
+func (w *xdp) bind(q *xdpQueue, o *XDPOptions, zero bool) error {
+	sa := unix.SockaddrXDP{Flags: unix.XDP_USE_NEED_WAKEUP | unix.XDP_COPY, Ifindex: uint32(w.info.IfIndex), QueueID: uint32(q.index)}
+	if zero {
+		sa.Flags ^= unix.XDP_COPY | unix.XDP_ZEROCOPY
 	}
 	err := unix.Bind(q.fd, &sa)
 	for deadline := time.Now().Add(bindWait); errors.Is(err, unix.EBUSY) && time.Now().Before(deadline) && o.Context.Err() == nil; {
@@ -228,7 +253,7 @@ func (w *xdp) bind(q *xdpQueue, o *XDPOptions) error {
 	case err != nil && o.ZeroCopy == ZeroCopyOn:
 		return fmt.Errorf("zerocopy=on: the driver refuses: %w", err)
 	case err != nil:
-		return fmt.Errorf("bind: %w", err)
+		return fmt.Errorf("%w: %w", errBind, err)
 	}
 	return nil
 }
@@ -259,13 +284,11 @@ func (w *xdp) openTx(queue, rx, tx, chunk int) (err error) {
 		return fmt.Errorf("options: %w", err)
 	}
 	t.zero = options&unix.XDP_OPTIONS_ZEROCOPY != 0
-	t.mem, t.chunk, t.longest, t.comp = q.mem, uint64(chunk), w.info.MaxFrame, &q.comp
-	t.lens, t.again = make([]int32, tx), make([]uint32, len(q.mem)/chunk)
-	t.free = make([]uint64, 0, tx)
-	// Frames begin at different lines of their chunks: else they would share a few cache sets.
-	lines := (chunk - max(t.longest, MinFrame)) / 64
+	t.mem, t.stride, t.first, t.longest, t.comp = q.mem, uint64(q.stride), uint64(rx*q.stride), w.info.MaxFrame, &q.comp
+	t.lens, t.again, t.free = make([]int32, tx), make([]uint32, tx), make([]uint64, 0, tx)
+	lines := (chunk - max(t.longest, MinFrame)) / unitBytes // for chunks without a line between them
 	for i := tx - 1; i >= 0; i-- {
-		t.free = append(t.free, uint64((rx+i)*chunk+i%(lines+1)*64))
+		t.free = append(t.free, t.first+uint64(i*q.stride+i%(lines+1)*unitBytes))
 	}
 	return nil
 }

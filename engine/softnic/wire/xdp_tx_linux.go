@@ -12,7 +12,8 @@ import (
 type xdpTx struct {
 	fd       int
 	mem      []byte // UMEM, as the kernel addresses it
-	chunk    uint64
+	stride   uint64 // of the chunks
+	first    uint64 // of those for sending
 	longest  int
 	ring     xring
 	comp     *xring
@@ -103,7 +104,7 @@ func (t *xdpTx) offerAgain() (bytes uint64) {
 	}
 	t.ring.descs[t.taken&t.ring.mask] = last
 	t.tail++
-	t.again[last.Addr/t.chunk]++
+	t.again[(last.Addr-t.first)/t.stride]++
 	return uint64(last.Len)
 }
 
@@ -112,7 +113,7 @@ func (t *xdpTx) collect() {
 	end := atomic.LoadUint32(t.comp.prod) // partner: the kernel's release store
 	for ; t.done != end; t.done++ {
 		at := t.comp.addrs[t.done&t.comp.mask]
-		if k := at / t.chunk; t.again[k] > 0 {
+		if k := (at - t.first) / t.stride; t.again[k] > 0 {
 			t.again[k]--
 			continue
 		}

@@ -72,8 +72,8 @@ func getXDP[T any](fd, opt int, v *T) error {
 }
 
 // registerUMEM declares memory to be packet memory, in chunks. The memory is a mapping: it does not move.
-func registerUMEM(fd int, mem []byte, chunk int) error {
-	r := unix.XDPUmemReg{Addr: uint64(uintptr(unsafe.Pointer(&mem[0]))), Len: uint64(len(mem)), Size: uint32(chunk)}
+func registerUMEM(fd int, mem []byte, chunk int, flags uint32) error {
+	r := unix.XDPUmemReg{Addr: uint64(uintptr(unsafe.Pointer(&mem[0]))), Len: uint64(len(mem)), Size: uint32(chunk), Flags: flags}
 	return setXDP(fd, unix.XDP_UMEM_REG, &r)
 }
 
