@@ -71,4 +71,4 @@ soak:
 # The tests whose peer is kernel rxe in a virtual machine. Needs no RDMA, and no module of this machine's kernel.
 vm:
 	scripts/deps.sh vm
-	BLUERING_VM=1 $(GO) run ./internal/testrun -count=1 -p 1 -timeout 30m ./internal/vmtest ./ud/interop
+	BLUERING_VM=1 $(GO) run ./internal/testrun -count=1 -p 1 -timeout 30m ./internal/vmtest ./ud/interop ./cmd/udecho

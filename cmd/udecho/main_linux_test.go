@@ -18,14 +18,6 @@ import (
 	"github.com/bluering/bluering/cmd/udecho/echo"
 )
 
-// TestMain runs the command itself in the processes that tests start.
-func TestMain(m *testing.M) {
-	if os.Getenv("UDECHO_ARGS") != "" {
-		os.Exit(execute(cli.Standard(), strings.Split(os.Getenv("UDECHO_ARGS"), "\n")))
-	}
-	os.Exit(m.Run())
-}
-
 // start starts the command in a process of its own.
 func start(t *testing.T, args ...string) (c *exec.Cmd, out, errs *bytes.Buffer) {
 	t.Helper()
