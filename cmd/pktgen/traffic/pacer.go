@@ -27,7 +27,7 @@ type txQueue interface {
 // from the last departure, so nothing accumulates. It has no clock: round is
 // told the time.
 //
-//	          sent          released = due, at most 64 ahead of sent
+//	          sent          released = due, at most 64 ahead of sent and of what waits for its group
 //	frames ────┼──────────────┼───────────────────▶ k
 //	                          └ beyond: late, and the schedule slips
 //
@@ -213,7 +213,7 @@ func (p *pacer) release(now int64) (slipNS int64, skip uint64) {
 	if p.onLate == LateSlip {
 		ahead = 1
 	}
-	ahead = max(ahead, p.group*uint64(len(p.queues)))
+	ahead += (p.group - 1) * uint64(len(p.queues)) // that many may wait for the rest of their groups
 	limit := p.sent + ahead
 	if due > limit {
 		p.late += due - limit
