@@ -3,6 +3,7 @@ package conformance
 import (
 	"bytes"
 	"encoding/binary"
+	"strings"
 
 	"github.com/bluering/bluering/engine"
 	"github.com/bluering/bluering/internal/proto"
@@ -183,7 +184,7 @@ var _ = register(map[string]func(*trial){
 
 // dropping gives the parameters with which a frame that finds no receive is dropped: a loop keeps it otherwise.
 func dropping() string {
-	if overLoop() {
+	if strings.HasPrefix(*flagDevice, "loop:") {
 		return "drop=1"
 	}
 	return ""
