@@ -54,6 +54,7 @@ type flags struct {
 	values  map[string]*string
 	given   func(name string) bool
 	event   bool
+	srq     bool
 	strict  bool
 	asserts []string
 }
@@ -66,6 +67,7 @@ func addFlags(c *cobra.Command, command string) *flags {
 		}
 	}
 	c.Flags().BoolVar(&f.event, "event", false, "sleep while there is nothing to do, in place of looking all the time")
+	c.Flags().BoolVar(&f.srq, "srq", false, "receive through a shared receive queue")
 	c.Flags().StringArrayVar(&f.asserts, "assert", nil, "fail (exit 3) unless it holds: loss==0, p99<20us (full round trip), half_rtt_ns.p99<10us, any number of the report; repeatable")
 	if command != "serve" {
 		c.Flags().BoolVar(&f.strict, "strict-rate", false, "fail (exit 4) when the rate asked was missed by more than 0.1%")
@@ -76,7 +78,7 @@ func addFlags(c *cobra.Command, command string) *flags {
 
 // config reads all flags; the first wrong one is the error.
 func (f *flags) config(args []string) (c echo.Config, err error) {
-	c.Device, c.Event = args[0], f.event
+	c.Device, c.Event, c.SRQ = args[0], f.event, f.srq
 	if len(args) > 1 {
 		c.Server = args[1]
 	}

@@ -20,9 +20,10 @@ import (
 
 // end is a device with an endpoint.
 type end struct {
-	dev *engine.Device
-	ep  *ud.Endpoint
-	clk clock.Clock
+	dev    *engine.Device
+	shared *ud.SharedReceive // nil: the endpoint receives by itself
+	ep     *ud.Endpoint
+	clk    clock.Clock
 }
 
 // open opens the device and makes its endpoint, which receives from now on.
@@ -33,6 +34,9 @@ func open(c *Config, payload int) (e *end, err error) {
 	}
 	caps, gids := e.dev.Caps(), e.dev.GIDs()
 	refuse := func(err error) (*end, error) {
+		if e.shared != nil {
+			e.shared.Close()
+		}
 		e.dev.Close()
 		return nil, err
 	}
@@ -48,6 +52,12 @@ func open(c *Config, payload int) (e *end, err error) {
 	depth := min(c.Depth, caps.MaxSendWR, caps.MaxRecvWR)
 	cfg := ud.Config{SendDepth: depth, RecvDepth: depth, Payload: payload, Inline: c.Inline, SignalEvery: c.SignalEvery,
 		QKey: c.QKey, PSN: rand.Uint32N(1 << 24), GID: gids[c.GIDIndex].GID}
+	if c.SRQ {
+		if e.shared, err = ud.NewSharedReceive(e.dev, depth, payload); err != nil {
+			return refuse(&results.UsageError{Thing: "srq", Value: c.Device, Hint: err.Error(), Cause: err})
+		}
+		cfg.Shared = e.shared
+	}
 	if e.ep, err = ud.New(e.dev, cfg); err != nil {
 		return refuse(&results.UsageError{Thing: "device", Value: c.Device, Hint: err.Error(), Cause: err})
 	}
@@ -67,7 +77,13 @@ func gidList(gids []engine.GIDEntry) string {
 	return strings.Join(names, ", ")
 }
 
-func (e *end) close() error { return errors.Join(e.ep.Close(), e.dev.Close()) }
+func (e *end) close() error {
+	err := e.ep.Close()
+	if e.shared != nil {
+		err = errors.Join(err, e.shared.Close())
+	}
+	return errors.Join(err, e.dev.Close())
+}
 
 func (e *end) describe(uri string) Device {
 	caps, a := e.dev.Caps(), e.ep.LocalAddr()

@@ -30,6 +30,7 @@ type Config struct {
 	Inline      int           // datagrams up to so many bytes travel in the request
 	SignalEvery int           // 0: chosen
 	Depth       int           // sends and receives that are posted; 0: DefaultDepth
+	SRQ         bool          // receive through a shared receive queue
 	Event       bool          // sleep while there is nothing to do, in place of looking all the time
 	Ports       []uint16      // Scan: the UDP source ports; Ping, BW: at most one
 

@@ -114,6 +114,7 @@ func TestEveryDatagramIsAnsweredAndAccountedFor(t *testing.T) {
 				{"the longest, inline off", func(c *Config) { c.Size = 4096 }},
 				{"inline", func(c *Config) { c.Inline, c.Size = 64, 64 }},
 				{"each signalled", func(c *Config) { c.SignalEvery = 1 }},
+				{"through a shared receive queue", func(c *Config) { c.SRQ = true }},
 				{"at a rate", func(c *Config) { c.Rate = rate(t, "2kpps") }},
 				{"at a rate, empty", func(c *Config) { c.Rate, c.Size = rate(t, "2kpps"), 0 }},
 				{"looking all the time", func(c *Config) { c.Event = false }},
@@ -232,7 +233,7 @@ func TestOtherProgramsProtocols(t *testing.T) {
 // TestServerLimits: a client's rate, and strangers that nobody introduced.
 func TestServerLimits(t *testing.T) {
 	theirs, mine := addresses(t, "loop")
-	s := serve(t, Config{Device: theirs, Limit: 200}) // 2 in each 10 ms
+	s := serve(t, Config{Device: theirs, Limit: 200, SRQ: true}) // 2 in each 10 ms
 	c := client1(t, mine, s.addr)
 	c.Rate, c.Count, c.Timeout = rate(t, "5kpps"), 500, 300*time.Millisecond
 	r, err := Ping(ctxOf(t), c)

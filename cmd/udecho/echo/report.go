@@ -139,6 +139,7 @@ type Echo struct {
 	Inline      int    `json:"inline_bytes"`
 	SignalEvery int    `json:"signal_every_datagrams"`
 	Depth       int    `json:"depth_datagrams"`
+	SRQ         bool   `json:"srq"`
 	Event       bool   `json:"event"`
 	GIDIndex    int    `json:"gid_index"`
 }
@@ -160,7 +161,7 @@ func newReport(command string, c *Config) *Report {
 		StartTime: time.Now().UTC().Format(time.RFC3339Nano), Host: results.ThisHost(), RTTFrom: "none",
 		Config: Echo{Device: c.Device, Server: c.Server, Listen: c.Listen, Exchange: c.Exchange, Rate: c.Rate.String(), Count: c.Count,
 			DurationNS: int64(c.Duration), Size: c.Size, TimeoutNS: int64(c.Timeout), Inline: c.Inline, SignalEvery: c.SignalEvery,
-			Depth: c.Depth, Event: c.Event, GIDIndex: c.GIDIndex},
+			Depth: c.Depth, SRQ: c.SRQ, Event: c.Event, GIDIndex: c.GIDIndex},
 		Drops: map[string]uint64{}, Asserts: []results.AssertResult{},
 	}
 }
