@@ -24,6 +24,11 @@ import (
 // An address is an Addr. A datagram longer than the buffer it is read into is
 // cut, one longer than MaxPayload refused with EMSGSIZE. WriteTo waits while all
 // sends are outstanding; that a datagram was written does not mean that it came.
+//
+// golang.org/x/net/nettest tests streams. Two connected PacketConns pass all of
+// it over loop:, with an empty datagram in the place of the end of file, which
+// datagrams have not. Over udp: its bulk transfers do not apply: what a reader
+// does not fetch in time is dropped.
 type PacketConn struct {
 	e    *Endpoint
 	back engine.Backend
