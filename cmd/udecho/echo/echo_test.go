@@ -207,6 +207,10 @@ func TestScanMeasuresEachPath(t *testing.T) {
 	if _, err := Scan(ctxOf(t), c); err == nil || !strings.Contains(err.Error(), "port") {
 		t.Errorf("udp: sends from one port: %v", err)
 	}
+	c.Device += "?ports=3"
+	if r, err := Scan(ctxOf(t), c); err != nil || r.Lost != 0 || r.Paths[1].Unique != 100 {
+		t.Errorf("%v\n%s", err, r.Text())
+	}
 }
 
 // TestOtherProgramsProtocols: the client and the server of each, against each other.

@@ -106,6 +106,7 @@ type UDPOptions struct {
 	SendBuf  int    // of its send buffer
 	TxSlots  int    // frames that may wait for the kernel, rounded up to a power of two; 0: 256
 	GSO      GSOMode
+	Ports    int  // UDP source ports beside 4791 that frames may have, each with a socket of its own; 0: none
 	StrictID bool // do not mark IPv4 frames FlagIDUnknown: only identification 0 gives a right ICRC
 	Clock    clock.Clock
 }
@@ -457,6 +458,7 @@ func ParseUDP(addr string, v url.Values) (UDPOptions, error) {
 		RecvBuf: p.bytes("rcvbuf", 4<<10, 1<<30),
 		SendBuf: p.bytes("sndbuf", 4<<10, 1<<30),
 		TxSlots: int(p.integer("txslots", 1, 1<<14)),
+		Ports:   int(p.integer("ports", 1, 256)),
 	}
 	o.NetNS, _ = p.get("netns")
 	if _, ok := v["weakicrc"]; ok {

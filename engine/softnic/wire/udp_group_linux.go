@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bluering/bluering/internal/proto"
 )
 
 // udpMaxGroups bounds the sockets that a wire holds for groups.
@@ -159,7 +161,7 @@ func (w *udp) groupSocket(group netip.Addr) (int, error) {
 	unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, udpSockBuf)
 	err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) // others of this host may listen to it too
 	if err == nil {
-		err = unix.Bind(fd, w.sockaddr(group))
+		err = unix.Bind(fd, w.sockaddr(group, proto.RoCEPort))
 	}
 	if err == nil && group.Is4() {
 		m := unix.IPMreqn{Multiaddr: group.As4(), Address: w.addr.As4(), Ifindex: int32(w.info.IfIndex)}

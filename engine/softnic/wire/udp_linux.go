@@ -88,7 +88,7 @@ func (w *udp) open(o UDPOptions) error {
 		}
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, b.opt, b.size) // as much of it as the system allows
 	}
-	if err := unix.Bind(fd, w.sockaddr(w.addr)); err != nil {
+	if err := unix.Bind(fd, w.sockaddr(w.addr, proto.RoCEPort)); err != nil {
 		if errors.Is(err, unix.EADDRINUSE) {
 			err = fmt.Errorf("%w: another process has it, or a kernel rxe device in this network namespace", err)
 		}
@@ -105,6 +105,9 @@ func (w *udp) open(o UDPOptions) error {
 	gso := o.GSO == GSOOn || o.GSO == GSOAuto && w.addr.IsLoopback()
 	w.tx.init(fd, w.addr, w.info.IfIndex, pow2ceil(slots), w.info.MaxFrame, gso)
 	w.rx.init(w.addr, w.info, !o.StrictID)
+	if w.tx.mostPorts, w.tx.open = o.Ports, w.sourceSocket; o.Ports > 0 {
+		w.info.SrcPort, w.rx.ports = 0, true
+	}
 	return nil
 }
 
@@ -164,11 +167,28 @@ func (w *udp) socket() (int, error) {
 	return fd, nil
 }
 
-func (w *udp) sockaddr(a netip.Addr) unix.Sockaddr {
+// sourceSocket makes a socket that only sends, from another port than RoCE's.
+func (w *udp) sourceSocket(port uint16) (fd int, err error) {
+	err = inNetNS(w.info.NetNS, func() error {
+		if fd, err = w.socket(); err != nil {
+			return err
+		}
+		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, udpSockBuf)
+		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 0) // the least there is: nobody reads
+		if err := unix.Bind(fd, w.sockaddr(w.addr, port)); err != nil {
+			unix.Close(fd)
+			return fmt.Errorf("bind port %d: %w", port, err)
+		}
+		return nil
+	})
+	return fd, err
+}
+
+func (w *udp) sockaddr(a netip.Addr, port uint16) unix.Sockaddr {
 	if a.Is4() {
-		return &unix.SockaddrInet4{Port: proto.RoCEPort, Addr: a.As4()}
+		return &unix.SockaddrInet4{Port: int(port), Addr: a.As4()}
 	}
-	s := &unix.SockaddrInet6{Port: proto.RoCEPort, Addr: a.As16()}
+	s := &unix.SockaddrInet6{Port: int(port), Addr: a.As16()}
 	if a.IsLinkLocalUnicast() || a.IsLinkLocalMulticast() || a.IsInterfaceLocalMulticast() {
 		s.ZoneId = uint32(w.info.IfIndex)
 	}
@@ -324,8 +344,15 @@ const udpTries = 4
 
 // drainErrors counts and forgets what other hosts said of our datagrams.
 func (w *udp) drainErrors() {
+	w.drainErrorsOf(w.fd)
+	for _, p := range w.tx.ports {
+		w.drainErrorsOf(p.fd)
+	}
+}
+
+func (w *udp) drainErrorsOf(fd int) {
 	for range 256 {
-		icmp, ok := w.rx.nextError(w.fd)
+		icmp, ok := w.rx.nextError(fd)
 		if !ok {
 			return
 		}
@@ -421,6 +448,10 @@ func (w *udp) Close() error {
 	if w.fd < 0 {
 		return nil
 	}
+	for _, p := range w.tx.ports {
+		unix.Close(p.fd)
+	}
+	w.tx.ports = nil
 	err := unix.Close(w.fd)
 	w.fd = -1
 	if err != nil {

@@ -516,6 +516,40 @@ func TestUDPKeepsAndMarksFrames(t *testing.T) {
 	}
 }
 
+// TestUDPSourcePorts: frames leave from the port they name, as many ports as were asked for.
+func TestUDPSourcePorts(t *testing.T) {
+	a, b := udpPair(t, UDPOptions{Ports: 2, GSO: GSOOn}, UDPOptions{})
+	u := between(a, b)
+	if a.Info().SrcPort != 0 || b.Info().SrcPort != proto.RoCEPort {
+		t.Errorf("ports %d and %d", a.Info().SrcPort, b.Info().SrcPort)
+	}
+	ports := []uint16{50001, 50001, proto.RoCEPort, 65535, 50001, proto.RoCEPort}
+	r := &receiver{t: t, w: b, check: func(f *Frame, seq uint64) error {
+		want := make([]byte, 100)
+		u.foreign(want, u.dmac, ports[seq], 0)
+		if !bytes.Equal(f.Data, want) {
+			return fmt.Errorf("frame %d:\n got %x\nwant %x", seq, f.Data, want)
+		}
+		return nil
+	}}
+	write := func(b []byte, seq uint64) { u.foreign(b, u.dmac, ports[seq], 0) }
+	sendAll(t, a, uint64(len(ports)), func(uint64) int { return 100 }, write, r.take)
+	r.until(uint64(len(ports)))
+	var bufs [2][]byte
+	a.Reserve([]int32{100, 100}, bufs[:])
+	u.foreign(bufs[0], u.dmac, 50002, 0)
+	u.foreign(bufs[1], u.dmac, 50001, 0)
+	a.Commit(2)
+	if err := a.Flush(); !errors.Is(err, ErrPorts) {
+		t.Errorf("a third port: %v", err)
+	}
+	r.got = 0
+	r.until(1)
+	if s := statsOf(a); s.TxFrames != 7 || s.TxErrors != 1 || a.Pending() != 0 || a.Err() != nil {
+		t.Errorf("%+v, %v", s, a.Err())
+	}
+}
+
 // TestUDPGroups: a group's frames come to those who joined, also of other senders, and not to the sender.
 func TestUDPGroups(t *testing.T) {
 	a, b := udpPair(t, UDPOptions{}, UDPOptions{})

@@ -24,6 +24,7 @@ type udpRx struct {
 	head, tail int
 	ask        int // messages to ask for
 	guess      bool
+	ports      bool // this end sends from other ports, too
 	mac        [6]byte
 	frames     [udpRxSlots]Frame
 	batch      udpBatch
@@ -107,7 +108,7 @@ func (r *udpRx) dress(slot int, to netip.Addr) bool {
 func (r *udpRx) dress4(slot int, b []byte, to netip.Addr, ttl, tos uint8) bool {
 	ip, dst := b[headerBytes:], to.As4()
 	port := r.batch.from(slot, ip[12:16])
-	if to != r.own && [4]byte(ip[12:16]) == r.own.As4() && port == proto.RoCEPort {
+	if to != r.own && [4]byte(ip[12:16]) == r.own.As4() && (port == proto.RoCEPort || r.ports) {
 		return false
 	}
 	r.ethernet(b, to, proto.EtherTypeIPv4)
@@ -126,7 +127,7 @@ func (r *udpRx) dress4(slot int, b []byte, to netip.Addr, ttl, tos uint8) bool {
 func (r *udpRx) dress6(slot int, b []byte, to netip.Addr, ttl, tos uint8) bool {
 	ip, dst, own := b[headerBytes:], to.As16(), r.own.As16()
 	port := r.batch.from(slot, ip[8:24])
-	if to != r.own && [16]byte(ip[8:24]) == own && port == proto.RoCEPort {
+	if to != r.own && [16]byte(ip[8:24]) == own && (port == proto.RoCEPort || r.ports) {
 		return false
 	}
 	r.ethernet(b, to, proto.EtherTypeIPv6)

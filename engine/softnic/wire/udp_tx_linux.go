@@ -50,6 +50,11 @@ type udpTx struct {
 	ids        []uint16 // that the slots' ICRCs were made for
 	unfit      string   // what was wrong with the last frame that build refused
 
+	// Sockets of other source ports, opened when a frame has one.
+	ports     []udpPort
+	mostPorts int
+	open      func(port uint16) (fd int, err error)
+
 	batch udpBatch // messages and their pieces, a piece for each slot
 	runs  []udpRun // of the messages
 	head  uint64   // first message not sent
@@ -57,11 +62,18 @@ type udpTx struct {
 	shift idShift
 }
 
+// udpPort is the socket of a source port.
+type udpPort struct {
+	port uint16
+	fd   int
+}
+
 // udpRun is what a message consists of.
 type udpRun struct {
 	dst     [16]byte
 	tos     uint8
 	ttl     uint8
+	port    uint16 // source port
 	whole   bool   // no more may join
 	frames  uint16 // in it
 	payload uint16 // of its first
@@ -157,7 +169,7 @@ func (t *udpTx) joins(slot uint64, r *udpRun, payload []byte) bool {
 	m := (t.next - 1) & t.mask
 	p := &t.runs[m]
 	if p.whole || p.upto != t.built || p.frames == gsoSegments || len(payload) > int(p.payload) || len(payload) == 0 ||
-		int(p.total)+len(payload) > gsoBytes || p.dst != r.dst || p.tos != r.tos || p.ttl != r.ttl {
+		int(p.total)+len(payload) > gsoBytes || p.dst != r.dst || p.tos != r.tos || p.ttl != r.ttl || p.port != r.port {
 		return false
 	}
 	t.number(slot, payload, p.frames)
@@ -229,8 +241,8 @@ func (t *udpTx) parse(f []byte, r *udpRun) (off, end int, unfit string) {
 	}
 	if end < off || end > len(f) || int(binary.BigEndian.Uint16(f[udp+4:])) != end-udp {
 		unfit = "lengths of IP and UDP that contradict each other"
-	} else if binary.BigEndian.Uint32(f[udp:]) != proto.RoCEPort<<16|proto.RoCEPort {
-		unfit = "other ports than 4791 to 4791"
+	} else if r.port = binary.BigEndian.Uint16(f[udp:]); binary.BigEndian.Uint16(f[udp+2:]) != proto.RoCEPort || r.port != proto.RoCEPort && t.mostPorts == 0 {
+		unfit = "other ports than 4791 to 4791; ?ports=N allows N other source ports"
 	}
 	return off, end, unfit
 }
@@ -238,7 +250,21 @@ func (t *udpTx) parse(f []byte, r *udpRun) (off, end int, unfit string) {
 // push gives the kernel as many messages as it takes.
 func (t *udpTx) push() (frames int, bytes uint64, err error) {
 	first := t.head & t.mask
-	n, err := t.batch.send(t.fd, first, min(t.next-t.head, t.slots-first)) // up to the edge
+	count := min(t.next-t.head, t.slots-first) // up to the edge
+	fd := t.fd
+	if t.mostPorts > 0 {
+		port := t.runs[first].port
+		for i := range count {
+			if t.runs[first+i].port != port {
+				count = i
+				break
+			}
+		}
+		if fd, err = t.socketOf(port); err != nil {
+			return 0, 0, err
+		}
+	}
+	n, err := t.batch.send(fd, first, count)
 	for i := range uint64(n) {
 		r := &t.runs[first+i]
 		frames += int(r.frames)
@@ -248,6 +274,27 @@ func (t *udpTx) push() (frames int, bytes uint64, err error) {
 	t.head += uint64(n)
 	t.settle()
 	return frames, bytes, err
+}
+
+// socketOf gives the socket that sends from a port.
+func (t *udpTx) socketOf(port uint16) (int, error) {
+	if port == proto.RoCEPort {
+		return t.fd, nil
+	}
+	for i := range t.ports {
+		if t.ports[i].port == port {
+			return t.ports[i].fd, nil
+		}
+	}
+	if len(t.ports) >= t.mostPorts {
+		return -1, ErrPorts
+	}
+	fd, err := t.open(port)
+	if err != nil {
+		return -1, err
+	}
+	t.ports = append(t.ports, udpPort{port, fd})
+	return fd, nil
 }
 
 // settle gives the slots of refused frames back that no message follows.

@@ -148,6 +148,7 @@ var (
 	ErrNotBuilt   = errors.New("wire: not built yet")
 	ErrParam      = errors.New("wire: bad parameter")
 	ErrPortsTaken = errors.New("wire: both ports are open")
+	ErrPorts      = errors.New("wire: more source ports than ?ports= allows")
 	ErrNotRoCE    = errors.New("wire: only RoCE v2 datagrams pass")
 	ErrReadOnly   = errors.New("wire: recording is open for reading")
 	ErrXDPInUse   = errors.New("wire: another XDP program is on the interface")
