@@ -23,8 +23,6 @@ import (
 	"github.com/bluering/bluering/raw"
 )
 
-func TestMain(m *testing.M) { nstest.Main(m) }
-
 // wireRow is a pair of devices that one cycle opens, uses and closes.
 type wireRow struct {
 	tx, rx string
