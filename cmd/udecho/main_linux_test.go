@@ -74,7 +74,7 @@ func TestTwoProcesses(t *testing.T) {
 	srv := server(t, host(1))
 	dir := t.TempDir()
 	report, hdr := filepath.Join(dir, "run.json"), filepath.Join(dir, "run.hdr")
-	code, out, errs := runs(t, "ping", "udp:"+host(2), host(1), "-n", "500", "--event", "-o", "json", "--report", report, "--hdr", hdr, "--assert", "loss==0", "--assert", "half_rtt_ns.p50<1s")
+	code, out, errs := runs(t, "ping", "udp:"+host(2), host(1), "-n", "500", "--timeout", "5s", "--event", "-o", "json", "--report", report, "--hdr", hdr, "--assert", "loss==0", "--assert", "half_rtt_ns.p50<1s")
 	if code != cli.OK {
 		t.Fatalf("exit code %d: %s", code, errs)
 	}
@@ -87,7 +87,7 @@ func TestTwoProcesses(t *testing.T) {
 	if !bytes.Contains(read(t, hdr), []byte("Histogram log format")) {
 		t.Errorf("%s", read(t, hdr))
 	}
-	if code, _, errs := runs(t, "ping", "udp:"+host(2), host(1), "--event", "-o", "none", "--assert", "max<1ns"); code != cli.AssertFails || !strings.Contains(errs, "assertion failed") {
+	if code, _, errs := runs(t, "ping", "udp:"+host(2), host(1), "--timeout", "5s", "--event", "-o", "none", "--assert", "max<1ns"); code != cli.AssertFails || !strings.Contains(errs, "assertion failed") {
 		t.Errorf("exit code %d: %s", code, errs)
 	}
 	if code, out, _ := runs(t, "bw", "udp:"+host(2), host(1), "-n", "1000", "-r", "20kpps", "--event"); code != cli.OK || !strings.Contains(out, "sent 1,000") {
@@ -116,7 +116,7 @@ func TestKilledPeers(t *testing.T) {
 	await(t, host(3))
 	client.Process.Kill()
 	client.Wait()
-	if code, _, errs := runs(t, "ping", "udp:"+host(5), host(3), "-n", "200", "--event", "--assert", "loss==0"); code != cli.OK {
+	if code, _, errs := runs(t, "ping", "udp:"+host(5), host(3), "-n", "200", "--timeout", "5s", "--event", "--assert", "loss==0"); code != cli.OK {
 		t.Errorf("after a client was killed: exit code %d: %s", code, errs)
 	}
 	ended := make(chan string, 1)

@@ -60,7 +60,7 @@ func TestPeersInAMachine(t *testing.T) {
 					if _, exit, err := vm.Spawn(vmTime, "sh", "-c", script).Wait(); exit != 0 || err != nil {
 						t.Fatalf("the program does not listen: exit %d, %v", exit, err)
 					}
-					r := reportOf(t, append([]string{p.command, device, vmtest.GuestAddr4, "-s", fmt.Sprint(p.size), "-n", fmt.Sprint(vmCount), "-i", "0", "-r", p.rate}, ours...))
+					r := reportOf(t, append([]string{p.command, device, vmtest.GuestAddr4, "-s", fmt.Sprint(p.size), "-n", fmt.Sprint(vmCount), "-i", "0", "-r", p.rate, "--timeout", "10s"}, ours...))
 					if r.Sent != vmCount || p.command == "ping" && (r.Unique != vmCount || r.Foreign != 0) {
 						t.Errorf("%s", r.Text())
 					}

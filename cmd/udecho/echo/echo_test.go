@@ -164,7 +164,7 @@ func TestBandwidthIsWhatThePeerCounted(t *testing.T) {
 	theirs, mine := addresses(t, "loop")
 	s := serve(t, Config{Device: theirs})
 	c := client1(t, mine, s.addr)
-	c.Count, c.Size, c.Timeout = 20000, 256, 100*time.Millisecond
+	c.Count, c.Size, c.Timeout = 20000, 256, 2*time.Second
 	r, err := BW(ctxOf(t), c)
 	if err != nil {
 		t.Fatal(err)
@@ -239,7 +239,7 @@ func TestServerLimits(t *testing.T) {
 	theirs, mine := addresses(t, "loop")
 	s := serve(t, Config{Device: theirs, Limit: 200, SRQ: true}) // 2 in each 10 ms
 	c := client1(t, mine, s.addr)
-	c.Rate, c.Count, c.Timeout = rate(t, "5kpps"), 500, 300*time.Millisecond
+	c.Rate, c.Count, c.Timeout = rate(t, "5kpps"), 500, 2*time.Second
 	r, err := Ping(ctxOf(t), c)
 	if err != nil {
 		t.Fatal(err)
@@ -285,7 +285,7 @@ func TestStrangersAndGarbageAreNotAnswered(t *testing.T) {
 	}
 	defer plain.Close()
 	junk := make([]byte, 600)
-	for i := range 2000 {
+	for i := range 200 { // no more than a small socket buffer holds
 		binary.BigEndian.PutUint64(junk[i%500:], uint64(i)*0x9e3779b97f4a7c15)
 		plain.Write(junk[:1+i%600])
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"time"
 
 	"github.com/bluering/bluering/cmd/internal/results"
 	"github.com/bluering/bluering/cmd/udecho/echo"
@@ -29,7 +30,7 @@ func echoServer(loop string) (addr string, end func() *echo.Report) {
 func ExamplePing() {
 	const loop = "loop:example-ping?drop=1"
 	addr, end := echoServer(loop)
-	var c = echo.Config{Device: loop, Server: addr, Size: 64, Count: 1000, Event: true}
+	var c = echo.Config{Device: loop, Server: addr, Size: 64, Count: 1000, Event: true, Timeout: 5 * time.Second}
 	r, err := echo.Ping(context.Background(), c)
 	if err != nil {
 		fmt.Println(err)
@@ -59,7 +60,7 @@ func ExampleBW() {
 	const loop = "loop:example-bw?drop=1"
 	addr, end := echoServer(loop)
 	defer end()
-	r, err := echo.BW(context.Background(), echo.Config{Device: loop, Server: addr, Size: 1024, Count: 300, Event: true})
+	r, err := echo.BW(context.Background(), echo.Config{Device: loop, Server: addr, Size: 1024, Count: 300, Event: true, Timeout: 5 * time.Second})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -77,7 +78,7 @@ func ExampleScan() {
 	defer end()
 	ports, err := echo.ParsePorts("49152-49155")
 	rate, _ := results.ParseRate("4kpps")
-	c := echo.Config{Device: loop, Server: addr, Size: 32, Count: 400, Rate: rate, Ports: ports, Event: true}
+	c := echo.Config{Device: loop, Server: addr, Size: 32, Count: 400, Rate: rate, Ports: ports, Event: true, Timeout: 5 * time.Second}
 	c.OnInterval = func(i *echo.Interval) { _ = i.Text() }
 	r, err := echo.Scan(context.Background(), c)
 	if err != nil {
