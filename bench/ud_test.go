@@ -11,9 +11,9 @@ import (
 
 // BenchmarkDatagram takes datagrams from the send request to both completions over loop:, in one goroutine and bursts
 // of 64, with raw frames of as many bytes as the baseline: the ratio is what the RoCE v2 headers, the two ICRCs and the
-// 40 bytes in front of each datagram cost.
+// 40 bytes in front of each datagram cost. The raw pair has room for frames of 2048 bytes.
 func BenchmarkDatagram(b *testing.B) {
-	for _, bytes := range []int{64, 1024, 4096} {
+	for _, bytes := range []int{64, 1024} {
 		for _, family := range []int{4, 6} {
 			b.Run(fmt.Sprintf("size=%d/ip=%d/burst=64", bytes, family), func(b *testing.B) {
 				u := newUDPair(b, bytes, family)

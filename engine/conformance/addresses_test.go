@@ -79,6 +79,9 @@ var _ = register(map[string]func(*trial){
 	"F-08": comeAndGo,
 	"F-09": func(x *trial) {
 		a := x.lone(engine.QPConfig{})
+		if a.dev.Caps().Kind == "udp" {
+			x.Skip("the kernel finds the next hop, later")
+		}
 		nobody := engine.Dest{GID: group("198.18.0.77"), SGIDIndex: engine.AnyGID}
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
@@ -155,9 +158,13 @@ var _ = register(map[string]func(*trial){
 			"ff0e::ffff:ef01:203": {1, 0, 0x5e, 1, 2, 3},
 			"ff02::1:ff00:1234":   {0x33, 0x33, 0xff, 0, 0x12, 0x34},
 		} {
+			if !group(g).Is4() {
+				a.gid(6)
+			}
 			got := a.resolve(engine.Dest{GID: group(g)}).Attr().MAC
 			x.check(got == mac, "%s: %x, want %x", g, got, mac)
 		}
+		x.close()
 		ipv4GroupOnAnyMAC(x)
 	},
 	"F-18": func(x *trial) {
@@ -279,7 +286,11 @@ func crowd(x *trial) {
 	q := a.udReset(engine.QPConfig{})
 	x.want("one member more", q.AttachMulticast(g), syscall.ENOMEM)
 	for i := 1; i < caps.MaxGroups; i++ {
-		x.ok(q.AttachMulticast(numbered(i)))
+		if err := q.AttachMulticast(numbered(i)); caps.Loop || i < 32 || !errors.Is(err, syscall.ENOMEM) {
+			x.ok(err) // a wire's network may have room for less
+		} else {
+			break
+		}
 	}
 	x.want("one group more", q.AttachMulticast(numbered(0)), syscall.ENOMEM)
 	x.ok(q.DetachMulticast(numbered(1)))

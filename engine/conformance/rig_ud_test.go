@@ -64,6 +64,9 @@ func (e *end) gid(family int) engine.GID {
 			return g.GID
 		}
 	}
+	if !overLoop() {
+		e.x.Skipf("%s has no IPv%d address", e.dev.Caps().Name, family)
+	}
 	e.x.Fatalf("%s has no IPv%d address", e.dev.Caps().Name, family)
 	return engine.GID{}
 }
@@ -182,7 +185,7 @@ func roceTo(srcMAC, dstMAC [6]byte, src, dst engine.GID, u proto.UD, payload []b
 		l4 = proto.IPv4Bytes
 		f = append(f, 0x08, 0x00, 0x45, 0)
 		f = binary.BigEndian.AppendUint16(f, uint16(l4+length))
-		f = append(f, 0x12, 0x34, 0x40, 0, 64, proto.ProtoUDP, 0, 0)
+		f = append(f, 0, 0, 0x40, 0, 64, proto.ProtoUDP, 0, 0)
 		f = append(append(f, src[12:]...), dst[12:]...)
 		binary.BigEndian.PutUint16(f[24:], csum.Finish(csum.Sum(f[14:34], 0)))
 	} else {
@@ -190,7 +193,7 @@ func roceTo(srcMAC, dstMAC [6]byte, src, dst engine.GID, u proto.UD, payload []b
 		f = binary.BigEndian.AppendUint16(f, uint16(length))
 		f = append(append(append(f, proto.ProtoUDP, 64), src[:]...), dst[:]...)
 	}
-	f = append(f, 0xc1, 0x23, proto.RoCEPort>>8, proto.RoCEPort&0xff)
+	f = append(f, proto.RoCEPort>>8, proto.RoCEPort&0xff, proto.RoCEPort>>8, proto.RoCEPort&0xff) // udp: sends from no other port
 	f = binary.BigEndian.AppendUint16(f, uint16(length))
 	f = append(append(append(f, 0, 0), head...), payload...)
 	f = append(f, make([]byte, int(u.Pad)+proto.ICRCBytes)...)
