@@ -8,6 +8,7 @@ import (
 
 	"github.com/bluering/bluering/internal/clock"
 	"github.com/bluering/bluering/internal/proto"
+	"github.com/bluering/bluering/raw"
 )
 
 // lane is both ports and a network that carries tags alone, in order but for those it sets aside: frame k of a
@@ -81,12 +82,16 @@ func (l *lane) Pending() int                   { return 0 }
 func (l *lane) Err() error                     { return nil }
 func (l *lane) Hello(uint32, uint64) error     { return nil }
 
-func (l *lane) Poll(frames []arrival) (int, error) {
+func (l *lane) Poll(frames []raw.RxFrame) (int, error) {
 	l.handed = min(len(frames), l.waiting)
 	for i := range frames[:l.handed] {
-		frames[i] = arrival{Data: l.ready[i][:], TimeNS: l.at, TagEnd: proto.TagBytes}
+		frames[i] = raw.RxFrame{Data: l.ready[i][:], TimeNS: l.at}
 	}
 	return l.handed, nil
+}
+
+func (l *lane) Describe(f *raw.RxFrame, a *arrival) {
+	*a = arrival{Data: f.Data, TagEnd: proto.TagBytes}
 }
 
 func (l *lane) Release(n int) error {

@@ -5,6 +5,7 @@ import (
 	"math/bits"
 
 	"github.com/bluering/bluering/internal/proto"
+	"github.com/bluering/bluering/raw"
 )
 
 // plainUDP is the quick way of the commonest frame: Ethernet without a tag, IPv4 without options and whole, UDP with room
@@ -46,46 +47,37 @@ func plainUDP(b []byte) (end int, ok bool) {
 	return end, allOnes(ip, c) && allOnes(udp, d)
 }
 
-// allOnes reports whether a sum with its carry, which is not 0, folds to 0xffff.
+// allOnes reports whether a sum with its carry, which is not 0, folds to 0xffff: whether 0xffff divides it.
 func allOnes(s, carry uint64) bool {
-	s, carry = bits.Add64(s, carry, 0)
-	s += carry
-	s += bits.RotateLeft64(s, 32)
-	t := uint32(s >> 32)
-	t += bits.RotateLeft32(t, 16)
-	return t>>16 == 0xffff
+	s, carry = bits.Add64(s, 0, carry)
+	return (s+carry)%0xffff == 0
 }
 
-// takeAll books frames in order; those without a time of their own arrived at now. It takes the commonest itself,
-// which is the next of its flow, and leaves the others to take.
-func (r *receiver) takeAll(frames []arrival, now int64) {
-	if !r.tagged || r.noEpoch || !r.clockKnown {
-		for i := range frames {
-			r.take(&frames[i], frames[i].at(now))
-		}
-		return
-	}
-	b := &r.run
+// takeAll books frames as they came from the device, in order; those without a time of their own arrived at now. It
+// reads and books the commonest itself, which is plain and the next of its flow, while it is at hand; the others are
+// described and left to take.
+func (r *receiver) takeAll(frames []raw.RxFrame, now int64) {
+	b, quick := &r.run, r.tagged && !r.noEpoch && r.clockKnown
 	b.until(r, now)
 	for i := range frames {
 		f := &frames[i]
-		at := f.at(now)
+		at := f.TimeNS
+		if at == 0 {
+			at = now
+		}
 		if at != b.at {
 			b.until(r, at)
 		}
-		if !r.quick(f, b) {
-			b.close(r)
-			r.take(f, at)
+		if quick {
+			if end, ok := plainUDP(f.Data); ok && r.quick(f.Data, end, b) {
+				continue
+			}
 		}
+		b.close(r)
+		r.in.Describe(f, &r.odd)
+		r.take(&r.odd, at)
 	}
 	b.close(r)
-}
-
-func (f *arrival) at(now int64) int64 {
-	if f.TimeNS != 0 {
-		return f.TimeNS
-	}
-	return now
 }
 
 // burstBook is what takeAll keeps of a run of frames that quick has taken, until close adds it up.
@@ -110,13 +102,10 @@ func (b *burstBook) until(r *receiver, at int64) {
 	}
 }
 
-// quick books a frame that is the next of its flow, nothing about which is odd. False: nothing was done.
-func (r *receiver) quick(f *arrival, b *burstBook) bool {
-	if f.Fragment || f.Corrupt || f.TagEnd < tagBytes || f.TagEnd > len(f.Data) || b.n == receiveBurst {
-		return false
-	}
-	tag, ok := r.key.Read((*[tagBytes]byte)(f.Data[f.TagEnd-tagBytes:]))
-	if !ok || tag.Flow >= r.flows {
+// quick books a plain frame whose payload ends at end and that is the next of its flow, nothing about which is odd. False: nothing was done.
+func (r *receiver) quick(data []byte, end int, b *burstBook) bool {
+	tag, ok := r.key.Read((*[tagBytes]byte)(data[end-tagBytes:]))
+	if !ok || tag.Flow >= r.flows || b.n == receiveBurst {
 		return false
 	}
 	t := r.tracker
@@ -132,7 +121,7 @@ func (r *receiver) quick(f *arrival, b *burstBook) bool {
 	}
 	b.last = b.at
 	b.frames++
-	b.bytes += uint64(len(f.Data))
+	b.bytes += uint64(len(data))
 	if r.everyN == 1 || r.everyN > 0 && seq%r.everyN == 0 {
 		b.delays[b.n] = int64(delay)
 		b.n++

@@ -7,8 +7,10 @@ import (
 	"testing"
 
 	"github.com/bluering/bluering/engine/latency"
+	"github.com/bluering/bluering/internal/csum"
 	"github.com/bluering/bluering/internal/frametest"
 	"github.com/bluering/bluering/internal/proto"
+	"github.com/bluering/bluering/raw"
 )
 
 // slowly is what rawIn does without plainUDP.
@@ -47,17 +49,6 @@ func FuzzPlainUDPIsNeverLaxer(f *testing.F) {
 	})
 }
 
-// scripted hands out frames made before.
-type scripted struct{ frames []arrival }
-
-func (s *scripted) Poll(out []arrival) (int, error) {
-	n := copy(out, s.frames)
-	s.frames = s.frames[n:]
-	return n, nil
-}
-
-func (s *scripted) Release(int) error { return nil }
-
 // takeAll books what take books, whatever comes.
 func TestTakeAllBooksWhatTakeBooks(t *testing.T) {
 	for seed := range uint64(200) {
@@ -69,20 +60,26 @@ func TestTakeAllBooksWhatTakeBooks(t *testing.T) {
 		var r [2]*receiver
 		for i := range r {
 			var err error
-			if r[i], err = newReceiver(c, &scripted{}, nil); err != nil {
+			if r[i], err = newReceiver(c, &rawIn{}, nil); err != nil {
 				t.Fatal(err)
 			}
 		}
 		next, now := make([]uint64, c.Token.Flows+1), int64(1000)
 		for range 20 {
 			now += rng.Int64N(200)
-			frames := make([]arrival, rng.IntN(receiveBurst+1))
+			frames := make([]raw.RxFrame, rng.IntN(receiveBurst+1))
 			for i := range frames {
 				frames[i] = oddFrame(rng, r[0], next, &now)
 			}
 			r[0].takeAll(frames, now)
 			for i := range frames {
-				r[1].take(&frames[i], frames[i].at(now))
+				var a arrival
+				r[1].in.Describe(&frames[i], &a)
+				at := frames[i].TimeNS
+				if at == 0 {
+					at = now
+				}
+				r[1].take(&a, at)
 			}
 			var got, want Counts
 			r[0].counts(&got)
@@ -105,12 +102,12 @@ func sameLatency(a, b *latency.Snapshot) bool {
 	return errX == nil && errY == nil && x == y && a.Count() == b.Count() && a.Min() == b.Min() && a.Max() == b.Max() && a.Mean() == b.Mean()
 }
 
-// oddFrame is mostly the next frame of a flow, sometimes lost, repeated, late, early, foreign or broken.
-func oddFrame(rng *rand.Rand, r *receiver, next []uint64, now *int64) arrival {
+// oddFrame is mostly the next frame of a flow, sometimes lost, repeated, late, early, foreign, broken or of another make.
+func oddFrame(rng *rand.Rand, r *receiver, next []uint64, now *int64) raw.RxFrame {
 	flow := rng.IntN(len(next))
 	seq := next[flow]
 	key, at := r.key, *now-1000
-	f := arrival{Data: make([]byte, 60), TagEnd: 60}
+	version, vlans, payload, padding, bit, fragment := 4, 0, 18, 0, -1, false
 	switch rng.IntN(40) {
 	case 0:
 		seq += rng.Uint64N(100)
@@ -125,18 +122,37 @@ func oddFrame(rng *rand.Rand, r *receiver, next []uint64, now *int64) arrival {
 	case 5:
 		key, flow, seq = r.helloKey, rng.IntN(3), 77
 	case 6:
-		f.Fragment = true
+		fragment = true
 	case 7:
-		f.Corrupt = true
+		bit = rng.IntN(60 * 8)
 	case 8:
-		f.TagEnd = rng.IntN(70)
+		payload = 16 + rng.IntN(70)
 	case 9:
 		seq += 1 << 40
+	case 10:
+		version = 6
+	case 11:
+		vlans = 1
+	case 12:
+		padding = rng.IntN(20)
 	}
 	if flow < len(next) {
 		next[flow] = max(next[flow], seq&(1<<40-1)+1)
 	}
-	key.Put(f.Data[44:], uint32(flow), seq, stampOf(at))
+	spec := frametest.Random(rng, version, false, vlans, payload)
+	key.Put(spec.Payload[payload-tagBytes:], uint32(flow), seq, stampOf(at))
+	f := raw.RxFrame{Data: append(spec.Build(), make([]byte, padding)...)}
+	if fragment {
+		ip := f.Data[proto.EthernetBytes:][:proto.IPv4Bytes]
+		ip[6] = 0x20
+		csum.FillIPv4(ip)
+	}
+	if bit >= 0 {
+		f.Data[bit/8] ^= 1 << (bit % 8)
+	}
+	if rng.IntN(20) == 0 {
+		f = raw.RxFrame{Data: f.Data[:rng.IntN(len(f.Data))]}
+	}
 	if rng.IntN(2) == 0 {
 		*now += rng.Int64N(3) * 8
 		f.TimeNS = *now

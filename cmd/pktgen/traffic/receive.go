@@ -6,21 +6,23 @@ import (
 	"github.com/bluering/bluering/engine/latency"
 	"github.com/bluering/bluering/internal/clock"
 	"github.com/bluering/bluering/internal/proto"
+	"github.com/bluering/bluering/raw"
 )
 
-// arrival is a received frame. Data is the port's memory until Release.
+// arrival is a received frame with what its headers say. Data is the port's memory until Release.
 type arrival struct {
 	Data     []byte
-	TimeNS   int64 // on the run's clock; 0: the port does not know
-	Corrupt  bool  // an IPv4, TCP or UDP checksum is wrong
+	Corrupt  bool // an IPv4, TCP or UDP checksum is wrong
 	Fragment bool
 	TagEnd   int // end of the L4 payload as the IP length says; 0: no such payload
 }
 
-// inPort is where frames arrive. Poll hands out what has come, in order; the
-// frames stay valid until Release.
+// inPort is where frames arrive. Poll hands out what has come, in order, with times on the run's clock; the frames
+// stay valid until Release.
 type inPort interface {
-	Poll(frames []arrival) (int, error)
+	Poll(frames []raw.RxFrame) (int, error)
+	// Describe reads the headers of a frame that Poll handed out.
+	Describe(f *raw.RxFrame, a *arrival)
 	Release(n int) error
 }
 
@@ -39,7 +41,7 @@ const receiveBurst = 64
 type receiver struct {
 	in     inPort
 	clk    clock.Clock
-	frames [receiveBurst]arrival
+	frames [receiveBurst]raw.RxFrame
 
 	tagged   bool
 	key      proto.TagKey
@@ -57,6 +59,7 @@ type receiver struct {
 	tracker *tracker
 	latency *latency.Recorder
 	run     burstBook
+	odd     arrival // the frame at hand, if it is not of the commonest
 
 	received, recvBytes uint64
 	foreign, corrupt    uint64

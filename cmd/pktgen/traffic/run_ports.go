@@ -482,42 +482,41 @@ func (o *rawOut) Hello(kind uint32, total uint64) error {
 
 // rawIn is a raw receive queue as a receiver sees it.
 type rawIn struct {
-	q      *raw.RxQueue
-	dev    *engine.Device
-	frames [receiveBurst]raw.RxFrame
-	head   proto.Headers
+	q    *raw.RxQueue
+	dev  *engine.Device
+	head proto.Headers
 }
 
-// Poll reads the headers of what has come. A checksum that the device vouches
-// for is not computed again.
-func (r *rawIn) Poll(frames []arrival) (int, error) {
-	n := r.q.Poll(r.frames[:min(len(frames), receiveBurst)])
+// Poll hands out what has come.
+func (r *rawIn) Poll(frames []raw.RxFrame) (int, error) {
+	n := r.q.Poll(frames)
 	if n == 0 {
 		if err := r.q.Err(); err != nil {
 			return 0, err
 		}
 		return 0, r.dev.Err()
 	}
-	h := &r.head
-	for i := range r.frames[:n] {
-		in, a := &r.frames[i], &frames[i]
-		a.Data, a.TimeNS, a.TagEnd, a.Corrupt, a.Fragment = in.Data, in.TimeNS, 0, false, false
-		if end, ok := plainUDP(in.Data); ok {
-			a.TagEnd = end
-			continue
-		}
-		if !proto.Parse(in.Data, h) {
-			continue
-		}
-		if in.Flags&engine.WCCsumOK == 0 {
-			a.Corrupt = isCorrupt(in.Data, h)
-		}
-		a.Fragment = h.Fragment && !a.Corrupt // a header that is wrong says nothing of fragments
-		if h.Status == proto.OK && !h.Fragment {
-			a.TagEnd = h.PayloadEnd
-		}
-	}
 	return n, nil
+}
+
+// Describe does not compute a checksum again that the device vouches for.
+func (r *rawIn) Describe(in *raw.RxFrame, a *arrival) {
+	h := &r.head
+	*a = arrival{Data: in.Data}
+	if end, ok := plainUDP(in.Data); ok {
+		a.TagEnd = end
+		return
+	}
+	if !proto.Parse(in.Data, h) {
+		return
+	}
+	if in.Flags&engine.WCCsumOK == 0 {
+		a.Corrupt = isCorrupt(in.Data, h)
+	}
+	a.Fragment = h.Fragment && !a.Corrupt // a header that is wrong says nothing of fragments
+	if h.Status == proto.OK && !h.Fragment {
+		a.TagEnd = h.PayloadEnd
+	}
 }
 
 // isCorrupt verifies the checksums there are. That of an IPv4 header comes first: whatever else is odd about the

@@ -13,6 +13,7 @@ import (
 
 	"github.com/bluering/bluering/internal/clock"
 	"github.com/bluering/bluering/internal/proto"
+	"github.com/bluering/bluering/raw"
 )
 
 // pretendNet is both ports and the network between them, in virtual time. It
@@ -115,16 +116,26 @@ func (n *pretendNet) Hello(kind uint32, total uint64) error {
 	return nil
 }
 
-func (n *pretendNet) Poll(frames []arrival) (int, error) {
+func (n *pretendNet) Poll(frames []raw.RxFrame) (int, error) {
 	slices.SortStableFunc(n.flight, func(a, b flying) int { return int(a.at - b.at) })
 	got := 0
 	for got < len(frames) && got < len(n.flight) && n.flight[got].at <= n.clk.Now() {
 		f := n.flight[got]
-		frames[got] = arrival{Data: f.data, TimeNS: f.at, Corrupt: f.corrupt, TagEnd: len(f.data)}
+		frames[got] = raw.RxFrame{Data: f.data, TimeNS: f.at}
+		if f.corrupt {
+			frames[got].VLAN = pretendCorrupt
+		}
 		got++
 	}
 	n.handed = got
 	return got, nil
+}
+
+// pretendCorrupt marks a frame whose checksum is wrong: none has the bytes of one.
+const pretendCorrupt = 1
+
+func (n *pretendNet) Describe(f *raw.RxFrame, a *arrival) {
+	*a = arrival{Data: f.Data, Corrupt: f.VLAN == pretendCorrupt, TagEnd: len(f.Data)}
 }
 
 func (n *pretendNet) Release(k int) error {
@@ -339,7 +350,7 @@ func (q apartQueue) Send(n int, times []uint32) (int, error) {
 	return q.q.Send(n, times)
 }
 
-func (n *apartNet) Poll(frames []arrival) (int, error) {
+func (n *apartNet) Poll(frames []raw.RxFrame) (int, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	got, err := n.pretendNet.Poll(frames)
