@@ -54,30 +54,31 @@ func allOnes(s, carry uint64) bool {
 }
 
 // takeAll books frames as they came from the device, in order; those without a time of their own arrived at now. It
-// reads and books the commonest itself, which is plain and the next of its flow, while it is at hand; the others are
-// described and left to take.
+// leaves the commonest to quickRun; the others are described and given to take.
 func (r *receiver) takeAll(frames []raw.RxFrame, now int64) {
 	b, quick := &r.run, r.tagged && !r.noEpoch && r.clockKnown
-	b.until(r, now)
-	for i := range frames {
-		f := &frames[i]
-		at := f.TimeNS
-		if at == 0 {
-			at = now
-		}
-		if at != b.at {
-			b.until(r, at)
-		}
+	for len(frames) > 0 {
+		at := arrivedAt(&frames[0], now)
 		if quick {
-			if end, ok := plainUDP(f.Data); ok && r.quick(f.Data, end, b) {
+			b.until(r, at)
+			if n := r.quickRun(frames, now, b); n > 0 {
+				frames = frames[n:]
 				continue
 			}
 		}
 		b.close(r)
-		r.in.Describe(f, &r.odd)
+		r.in.Describe(&frames[0], &r.odd)
 		r.take(&r.odd, at)
+		frames = frames[1:]
 	}
 	b.close(r)
+}
+
+func arrivedAt(f *raw.RxFrame, now int64) int64 {
+	if f.TimeNS != 0 {
+		return f.TimeNS
+	}
+	return now
 }
 
 // burstBook is what takeAll keeps of a run of frames that quick has taken, until close adds it up.
@@ -102,31 +103,54 @@ func (b *burstBook) until(r *receiver, at int64) {
 	}
 }
 
-// quick books a plain frame whose payload ends at end and that is the next of its flow, nothing about which is odd. False: nothing was done.
-func (r *receiver) quick(data []byte, end int, b *burstBook) bool {
-	tag, ok := r.key.Read((*[tagBytes]byte)(data[end-tagBytes:]))
-	if !ok || tag.Flow >= r.flows || b.n == receiveBurst {
-		return false
+// quickRun books frames from the first on, each the next of its flow, as long as nothing is odd about them and all
+// have arrived at the same time, which b has been told. It returns how many. All that it needs of the receiver stays in
+// locals, and each frame is read once.
+func (r *receiver) quickRun(frames []raw.RxFrame, now int64, b *burstBook) (n int) {
+	t, key, flows, everyN := r.tracker, r.key, r.flows, r.everyN
+	table, stride, window := t.table, t.stride, t.window-1
+	at, stamp, most, last := b.at, b.stamp, b.most, b.most
+	if r.perFlow > 0 {
+		last = min(last, r.perFlow)
 	}
-	t := r.tracker
-	seq := t.next(tag.Flow)
-	ticks := b.stamp - tag.Time
-	delay := uint64(ticks) * proto.TickNS
-	if tag.Seq != seq&(1<<proto.SeqBits-1) || ticks >= proto.FirstEarly || max(seq, delay) >= b.most || r.perFlow > 0 && seq >= r.perFlow {
-		return false
+	bytes, kept := uint64(0), b.n
+	for n < len(frames) {
+		f := &frames[n]
+		data := f.Data
+		end, ok := plainUDP(data)
+		if !ok || end < tagBytes || end > len(data) || arrivedAt(f, now) != at || kept >= receiveBurst {
+			break
+		}
+		tag, ok := key.Read((*[tagBytes]byte)(data[end-tagBytes:]))
+		if !ok || tag.Flow >= flows {
+			break
+		}
+		row := uint64(tag.Flow) * stride
+		seq := table[row]
+		ticks := stamp - tag.Time
+		delay := uint64(ticks) * proto.TickNS
+		if tag.Seq != seq&(1<<proto.SeqBits-1) || ticks >= proto.FirstEarly || seq >= last || delay >= most {
+			break
+		}
+		table[row] = seq + 1
+		table[row+1+seq&window>>6] |= 1 << (seq & 63)
+		bytes += uint64(len(data))
+		if everyN != 0 && (everyN == 1 || seq%everyN == 0) {
+			b.delays[kept] = int64(delay)
+			kept++
+		}
+		n++
 	}
-	t.seeNext(tag.Flow, seq)
-	if b.frames == 0 {
-		b.first = b.at
+	if n > 0 {
+		if b.frames == 0 {
+			b.first = at
+		}
+		b.last = at
+		b.frames += uint64(n)
+		b.bytes += bytes
+		b.n = kept
 	}
-	b.last = b.at
-	b.frames++
-	b.bytes += uint64(len(data))
-	if r.everyN == 1 || r.everyN > 0 && seq%r.everyN == 0 {
-		b.delays[b.n] = int64(delay)
-		b.n++
-	}
-	return true
+	return n
 }
 
 // close adds up what quick took, before anything else is booked.

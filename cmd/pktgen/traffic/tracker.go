@@ -90,13 +90,6 @@ func (t *tracker) see(flow uint32, seq uint64) bool {
 	return true
 }
 
-// seeNext is see for the next sequence of a flow, but that its caller counts it.
-func (t *tracker) seeNext(flow uint32, seq uint64) {
-	row := uint64(flow) * t.stride
-	t.table[row+1+seq&(t.window-1)>>6] |= 1 << (seq & 63)
-	t.table[row] = seq + 1
-}
-
 // advance clears the bits of sequences from..to, which enter the window unseen.
 func (t *tracker) advance(set []uint64, from, to uint64) {
 	if to-from >= t.window {
