@@ -78,6 +78,28 @@ func (d *DevRQ) Run(segs []Seg) (n int) {
 	return n
 }
 
+// Row gives up to n of the oldest entries but the first skip, those that stand
+// one behind the other, as they are in the ring, without taking them: each has
+// the 16 bytes of one piece. It is empty for rings whose entries have room for
+// more. The record is read only when fewer entries are known of.
+func (d *DevRQ) Row(skip, n int) (entries []byte) {
+	if d.stride != DSBytes {
+		return nil
+	}
+	if int(d.pi-d.ci) < skip+n {
+		d.Available()
+	}
+	slot := int((d.ci + uint32(skip)) & d.mask)
+	n = min(n, int(d.pi-d.ci)-skip, int(d.mask)+1-slot)
+	if n <= 0 {
+		return nil
+	}
+	return d.mem[slot*DSBytes : (slot+n)*DSBytes]
+}
+
+// RowKey gives the key of the first entry of a Row that is not empty.
+func RowKey(entries []byte) uint32 { return getSeg(entries).LKey }
+
 // onePieces reads entries as long as each has exactly one piece.
 func onePieces(mem []byte, stride int, segs []Seg) int {
 	if stride == DSBytes {

@@ -107,7 +107,9 @@ func TestReceiveRunAgreesWithPeek(t *testing.T) {
 			}
 			host.Publish()
 			var segs, one [8]Seg
-			n := fast.Run(segs[:1+rng.IntN(8)])
+			want := 1 + rng.IntN(8)
+			n := fast.Run(segs[:want])
+			checkRow(t, fast, segs[:n], want)
 			for i := range n {
 				if got, ok := slow.Peek(one[:]); !ok || got != 1 || one[0] != segs[i] {
 					t.Fatalf("stride %d: entry %d of the run is %+v, Peek gives %d pieces, %+v", stride, i, segs[i], got, one[0])
@@ -126,6 +128,33 @@ func TestReceiveRunAgreesWithPeek(t *testing.T) {
 				host.Take()
 			}
 		}
+	}
+}
+
+// checkRow compares the entries that Row gives of the want oldest with those that Run gave.
+func checkRow(t *testing.T, d *DevRQ, run []Seg, want int) {
+	t.Helper()
+	at := 0
+	for at < want {
+		row := d.Row(at, want-at)
+		if len(row) == 0 {
+			break
+		}
+		if len(row)%DSBytes != 0 || len(row)/DSBytes > want-at || d.stride != DSBytes {
+			t.Fatalf("stride %d: Row(%d, %d) gives %d bytes", d.stride, at, want-at, len(row))
+		}
+		if at < len(run) && RowKey(row) != run[at].LKey {
+			t.Fatalf("key %#x, want %#x", RowKey(row), run[at].LKey)
+		}
+		for ; len(row) > 0; row = row[DSBytes:] {
+			if at < len(run) && getSeg(row) != run[at] {
+				t.Fatalf("entry %d of the row is %+v, of the run %+v", at, getSeg(row), run[at])
+			}
+			at++
+		}
+	}
+	if d.stride == DSBytes && (at < len(run) || at > int(d.pi-d.ci)) {
+		t.Fatalf("rows of %d entries, a run of %d, %d known of", at, len(run), d.pi-d.ci)
 	}
 }
 

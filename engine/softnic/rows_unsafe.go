@@ -1,6 +1,7 @@
 package softnic
 
 import (
+	"encoding/binary"
 	"unsafe"
 
 	"github.com/bluering/bluering/engine/softnic/wire"
@@ -50,6 +51,33 @@ func scatterRow(r *region, entries []ring.Seg, mem []byte, frames []wire.Span, l
 		from, length := frames[n].In(mem)
 		off := g.Addr - base
 		if g.LKey != key || length > uint64(g.Len) || off >= size || length > size-off || from+length > all {
+			break
+		}
+		d, s := unsafe.Add(dst, off), unsafe.Add(src, from)
+		if length-32 <= 32 {
+			copyMiddle(d, s, length)
+		} else {
+			copyOther(unsafe.Slice((*byte)(d), length), unsafe.Slice((*byte)(s), length))
+		}
+		lens[n] = int32(length)
+		bytes += length
+		n++
+	}
+	return n, bytes
+}
+
+// scatterEntries is scatterRow for entries of one piece as they stand in the ring. It reads whole entries only.
+func scatterEntries(r *region, entries, mem []byte, frames []wire.Span, lens []int32) (n int, bytes uint64) {
+	dst, base, size, key := unsafe.Pointer(unsafe.SliceData(r.mem)), r.base, uint64(len(r.mem)), r.key
+	src, all := unsafe.Pointer(unsafe.SliceData(mem)), uint64(len(mem))
+	rows := unsafe.Slice((*[ring.DSBytes]byte)(unsafe.Pointer(unsafe.SliceData(entries))), len(entries)/ring.DSBytes)
+	frames, lens = frames[:len(rows)], lens[:len(rows)]
+	for n < len(rows) {
+		e := &rows[n]
+		from, length := frames[n].In(mem)
+		head := binary.BigEndian.Uint64(e[0:8])
+		off := binary.BigEndian.Uint64(e[8:16]) - base
+		if uint32(head) != key || length > head>>32 || off >= size || length > size-off || from+length > all {
 			break
 		}
 		d, s := unsafe.Add(dst, off), unsafe.Add(src, from)

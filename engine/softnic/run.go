@@ -162,6 +162,9 @@ func (n *NIC) deliverSpans(q *qp, most int) (used, got int) {
 		return 0, len(frames)
 	}
 	got = len(frames)
+	if used = n.deliverRows(q, mem, frames); used != 0 {
+		return used, got
+	}
 	entries := r.entries[:q.rq.Run(r.entries[:len(frames)])]
 	entries = entries[:q.rcq.dev.Room(len(entries))]
 	frames, lens := frames[:len(entries)], r.lens[:len(entries)]
@@ -183,6 +186,33 @@ func (n *NIC) deliverSpans(q *qp, most int) (used, got int) {
 	}
 	n.received(q, lens[:used], nil, false, bytes)
 	return used, got
+}
+
+// deliverRows is deliverSpans for receive queues whose entries are one piece, which are read while their frames are
+// copied. It leaves to others what is not as it wants it.
+func (n *NIC) deliverRows(q *qp, mem []byte, frames []wire.Span) (used int) {
+	frames = frames[:q.rcq.dev.Room(len(frames))]
+	lens, bytes := n.rx.lens[:len(frames)], uint64(0)
+	for used < len(frames) {
+		entries := q.rq.Row(used, len(frames)-used)
+		if len(entries) == 0 {
+			break
+		}
+		to := n.mtt.find(ring.RowKey(entries), q.pd, engine.LocalWrite)
+		if to == nil {
+			break
+		}
+		row, some := scatterEntries(to, entries, mem, frames[used:], lens[used:])
+		if row == 0 {
+			break
+		}
+		used += row
+		bytes += some
+	}
+	if used != 0 {
+		n.received(q, lens[:used], nil, false, bytes)
+	}
+	return used
 }
 
 // deliverRun is deliver for whole frames, receive WQEs of one segment with room for them, and a CQ with room. The

@@ -20,7 +20,7 @@ type world struct {
 	sent, in []done
 }
 
-func newWorld(t *testing.T, params string, spans, pieces bool) *world {
+func newWorld(t *testing.T, params string, spans, pieces bool, sge int) *world {
 	clk := new(clock.Virtual)
 	a, b := loopPair(t, params, Config{Clock: clk})
 	if !spans {
@@ -29,7 +29,7 @@ func newWorld(t *testing.T, params string, spans, pieces bool) *world {
 	return &world{
 		clk:    clk,
 		tx:     newHost(t, a, hostConfig{sendWR: 128, maxBB: 2, memBytes: 1 << 16}),
-		rx:     newHost(t, b, hostConfig{access: rw, recvWR: 128, sge: 2, memBytes: 1 << 16}),
+		rx:     newHost(t, b, hostConfig{access: rw, recvWR: 128, sge: sge, memBytes: 1 << 16}),
 		pieces: pieces,
 	}
 }
@@ -75,13 +75,16 @@ func (w *world) poll() {
 	w.in = append(w.in, w.rx.receives()...)
 }
 
-// Bursts of good and bad requests do the same in all three ways: through the wire's memory, through its slices, and
-// one by one. What is compared: completions, memory, counters.
+// Bursts of good and bad requests do the same in all four ways: through the wire's memory with receive entries of one
+// piece, or of room for more, through its slices, and one by one. What is compared: completions, memory, counters.
 func TestRunsDoWhatTheGeneralWayDoes(t *testing.T) {
 	for _, params := range []string{"", "capacity=32768", "speed=1gbps", "queue=8", "mtu=100"} {
 		for seed := range uint64(20) {
 			rng := rand.New(rand.NewPCG(seed, 7))
-			worlds := []*world{newWorld(t, params, true, false), newWorld(t, params, false, false), newWorld(t, params, true, true)}
+			worlds := []*world{
+				newWorld(t, params, true, false, 1), newWorld(t, params, true, false, 2),
+				newWorld(t, params, false, false, 2), newWorld(t, params, true, true, 2),
+			}
 			for i := range worlds[0].tx.mem {
 				b := byte(rng.Uint32())
 				for _, w := range worlds {
