@@ -31,7 +31,12 @@ type session struct {
 	finite  bool   // a receiver alone ends at the first empty poll
 	endNS   int64  // a receiver alone ends at this reading; 0: never
 
+	pending int   // after the last send: frames that the device still has, the sender's goroutine owns these three
+	movedAt int64 // reading at which they were fewer
+	stuck   int   // rounds since
+
 	closing    bool // the sender's last hello is to be sent; the sender's goroutine owns it
+	silent     int  // empty polls since the drain is over; the receiver's goroutine owns it
 	awaitHello bool // the receiver waits for it
 
 	recvStalls  stallLedger
@@ -65,8 +70,9 @@ func (x *session) sendStep(now int64) int {
 	}
 	if x.endedAt == 0 {
 		x.interrupted, x.endedAt = s.cut, now
+		x.movedAt = now
 	}
-	if s.err != nil || s.port.Pending() == 0 || now-x.endedAt >= x.drainNS {
+	if s.err != nil || x.taken(now) {
 		if x.closing { // before the drain, so that it is received, too
 			x.hello(helloAfter)
 			now = x.clk.Now()
@@ -75,6 +81,19 @@ func (x *session) sendStep(now int64) int {
 		x.shared.ended.Store(true)
 	}
 	return n
+}
+
+// taken reports that the device has let go of the last frame, or that nothing
+// has gone for so long that nothing will: for stuckNS and some rounds, because
+// a process that was not running has not waited.
+func (x *session) taken(now int64) bool {
+	const stuckNS, stuckRounds = 1e9, 64
+	if p := x.send.port.Pending(); p != x.pending {
+		x.pending, x.movedAt, x.stuck = p, now, 0
+	} else {
+		x.stuck++
+	}
+	return x.pending == 0 || x.stuck >= stuckRounds && now-x.movedAt >= max(stuckNS, x.drainNS)
 }
 
 // receiveStep takes one burst; an error ends the receiving.
@@ -96,11 +115,33 @@ func (x *session) arrived() bool {
 func (x *session) closed() bool { return !x.awaitHello || x.recv.totalKnown }
 
 // receiveDone reports that the receiver need not wait any longer, given that
-// its last poll was empty or not.
+// its last poll was empty or not. The drain has an end only in silence: a
+// process that was not running for a while looks some more times, because its
+// last look may be older than what has come since.
 func (x *session) receiveDone(now int64, empty bool) bool {
+	const silentRounds = 64
 	if x.recvErr != nil {
 		return true
 	}
+	over := x.drained(now, empty)
+	if !over || !empty {
+		x.silent = 0
+	} else {
+		x.silent++
+	}
+	return over && (!empty || x.silent >= silentRounds || x.stop.Load() || x.complete())
+}
+
+// complete reports that all has come that will.
+func (x *session) complete() bool {
+	if x.send != nil {
+		return x.shared.ended.Load() && x.arrived() && x.closed()
+	}
+	return x.finite || x.count > 0 && x.recv.unique() >= x.count || x.recv.totalKnown && x.recv.unique() >= x.recv.total
+}
+
+// drained reports that everything has come, or that the drain is over.
+func (x *session) drained(now int64, empty bool) bool {
 	if x.send == nil {
 		return x.aloneDone(now, empty)
 	}
@@ -112,7 +153,7 @@ func (x *session) receiveDone(now int64, empty bool) bool {
 	return empty && (x.arrived() && x.closed() || waited >= x.drainNS) || waited >= x.drainNS+hardNS
 }
 
-// aloneDone is receiveDone for a receiver whose sender is elsewhere: it ends by
+// aloneDone is drained for a receiver whose sender is elsewhere: it ends by
 // signal, by time, by count, at the end of a recording, or a drain after the
 // sender's last hello.
 func (x *session) aloneDone(now int64, empty bool) bool {
