@@ -23,9 +23,9 @@ func plainUDP(b []byte) (end int, ok bool) {
 	h := (*[least]byte)(b)
 	length := int(binary.BigEndian.Uint16(h[l4+4:]))
 	end = l4 + length
-	// EtherType, version and header length, fragment bits, protocol, both lengths.
-	odd := uint32(binary.LittleEndian.Uint16(h[12:])^0x0008) | uint32(h[l3]^0x45) | uint32(binary.LittleEndian.Uint16(h[l3+6:])&0xff3f) |
-		uint32(h[l3+9]^proto.ProtoUDP) | uint32(int(binary.BigEndian.Uint16(h[l3+2:]))^(length+proto.IPv4Bytes))
+	// EtherType, version and header length; fragment bits and protocol; both lengths.
+	odd := (binary.LittleEndian.Uint32(h[12:])^0x450008)&0xffffff | (binary.LittleEndian.Uint32(h[l3+6:])^proto.ProtoUDP<<24)&0xff00ff3f |
+		(uint32(binary.BigEndian.Uint16(h[l3+2:])) ^ uint32(length+proto.IPv4Bytes))
 	if odd != 0 || end < least || end > len(b) || h[l4+6]|h[l4+7] == 0 {
 		return 0, false
 	}
