@@ -39,6 +39,9 @@ type session struct {
 	silent     int  // empty polls since the drain is over; the receiver's goroutine owns it
 	awaitHello bool // the receiver waits for it
 
+	newest   uint64 // frames of ours when one was last seen to have come, after the sender's end,
+	newestAt int64  // and when: a slow receiver is not a network that never falls silent
+
 	recvStalls  stallLedger
 	interrupted bool
 	endedAt     int64 // reading at which the sender ended; 0: not yet
@@ -148,9 +151,12 @@ func (x *session) drained(now int64, empty bool) bool {
 	if !x.shared.ended.Load() {
 		return false
 	}
-	const hardNS = 1e9 // a network that never falls silent
+	const hardNS = 1e9 // a network that never falls silent, and brings nothing new of ours
+	if n := x.recv.unique(); x.recv.tagged && n != x.newest {
+		x.newest, x.newestAt = n, now
+	}
 	waited := now - x.shared.endedAt.Load()
-	return empty && (x.arrived() && x.closed() || waited >= x.drainNS) || waited >= x.drainNS+hardNS
+	return empty && (x.arrived() && x.closed() || waited >= x.drainNS) || min(waited, now-x.newestAt) >= x.drainNS+hardNS
 }
 
 // aloneDone is drained for a receiver whose sender is elsewhere: it ends by

@@ -170,6 +170,48 @@ func runPretend(t *testing.T, ctx context.Context, p *Plan, seed uint64, shape f
 	return r, net, err
 }
 
+// slowPort hands out one frame in a millisecond, and when there is none, one that is not ours.
+type slowPort struct {
+	*pretendNet
+	noise, noisy uint64
+}
+
+func (s *slowPort) Poll(frames []raw.RxFrame) (int, error) {
+	s.clk.Advance(1_000_000)
+	n, err := s.pretendNet.Poll(frames[:1])
+	if s.noisy = 0; n == 0 {
+		frames[0] = raw.RxFrame{Data: make([]byte, 60), TimeNS: s.clk.Now()}
+		s.noisy = 1
+		s.noise++
+	}
+	return 1, err
+}
+
+func (s *slowPort) Release(n int) error { return s.pretendNet.Release(n - int(s.noisy)) }
+
+// TestVirtualSlowReceiverIsWaitedFor: what has arrived is read to the end, however long that takes, on a network that is
+// never silent too; what is not ours is not waited for.
+func TestVirtualSlowReceiverIsWaitedFor(t *testing.T) {
+	const count = 3_000
+	p := pretendPlan(1, 1, count, clock.Rate{})
+	clk := new(clock.Virtual)
+	clk.Set(1_000_000)
+	token := Token{RunID: 77, StartNS: 900_000, Flows: 1}
+	net := newPretendNet(p, token, clk, 1)
+	net.loss = 0.01 // so that the end is not known by the count
+	slow := &slowPort{pretendNet: net}
+	r, err := execute(context.Background(), p, token, runPorts{out: net, in: slow}, clk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkCount(t, "lost", r.Lost, net.lost)
+	checkCount(t, "unique", r.Unique, count-net.lost)
+	checkCount(t, "foreign", r.Foreign, slow.noise)
+	if net.lost == 0 || slow.noise < 900 || slow.noise > 1_200 { // a second and the drain
+		t.Errorf("%d lost, %d frames of noise", net.lost, slow.noise)
+	}
+}
+
 func TestVirtualRunIsExact(t *testing.T) {
 	for name, rate := range map[string]clock.Rate{"max": {}, "paced": {Num: 1_000_000, Den: 1}} {
 		for _, queues := range []int{1, 2, 3, 7} {
