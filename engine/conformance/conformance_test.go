@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +24,9 @@ var (
 )
 
 const document = "../../docs/CONFORMANCE.md"
+
+// ownParam is a parameter of a device string that each test sets as it needs.
+var ownParam = regexp.MustCompile(`[?&](profile|inline)\b`)
 
 // cases has the test of each item that is built.
 var cases = map[string]func(*trial){}
@@ -58,6 +62,9 @@ func judge(t *testing.T, i *Item, profile int) (v Verdict) {
 func TestConformance(t *testing.T) {
 	if !overLoop() && !strings.HasPrefix(*flagDevice, "loop:") && *flagPeer == "" {
 		t.Fatalf("-device %s needs -peer", *flagDevice)
+	}
+	if own := ownParam.FindString(*flagDevice + " " + *flagPeer); own != "" {
+		t.Fatalf("-device %s: the suite sets %s itself; choose the profile by -profile", *flagDevice, own[1:])
 	}
 	results, judged := Results{}, 0
 	var ran [3]bool
