@@ -230,8 +230,9 @@ func busyPoll(fd, micros int) error {
 	return nil
 }
 
-// bindWait is how long a queue may be held by a socket that was closed: the kernel lets it go by a worker of its own.
-const bindWait = 500 * time.Millisecond
+// bindWait is how long a queue may be held by a socket that was closed: the kernel lets it go by a worker of its own,
+// which takes the lock of the network configuration and, on a busy machine, its time: over half a second has been seen.
+const bindWait = 2 * time.Second
 
 // errBind tells that everything but the driver agreed.
 var errBind = errors.New("bind")
