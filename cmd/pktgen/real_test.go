@@ -30,6 +30,9 @@ func TestBadPorts(t *testing.T) {
 	for _, tc := range []struct{ args, begins, has string }{
 		{"tx foo:", `port "foo:": unknown scheme "foo"`, "loop:, packet:, xdp:, udp:, pcap:"},
 		{"tx loop", `port "loop": unknown scheme "loop"`, "loop:, packet:, xdp:, udp:, pcap:"},
+		{"tx udp:127.0.0.1", `port "udp:127.0.0.1": carries RoCE v2 datagrams only`, "packet:INTERFACE"},
+		{"tx loop: --rx udp:127.0.0.1?gso=0", `port "udp:127.0.0.1?gso=0": carries RoCE v2 datagrams only`, "udecho"},
+		{"rx udp:127.0.0.1 --no-tag", `port "udp:127.0.0.1": carries RoCE v2 datagrams only`, "udecho"},
 		{"probe foo:", `port "foo:": unknown scheme "foo"`, "loop:"},
 		{"plan foo:", `port "foo:": unknown scheme "foo"`, "loop:"},
 		{"tx loop:?spede=1gbps", `port "loop:?spede=1gbps": knows no parameter "spede"`, "speed"},

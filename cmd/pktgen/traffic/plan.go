@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strconv"
+	"strings"
 
 	"github.com/bluering/bluering/cmd/internal/results"
 	"github.com/bluering/bluering/internal/clock"
@@ -108,6 +109,11 @@ func (c Config) Check() error {
 func (c *Config) fill(tx, rx *PortFacts) error {
 	c.TTL = max(c.TTL, 1)
 	c.Queues = max(c.Queues, 1)
+	for _, uri := range []string{c.TX, c.RX} {
+		if strings.HasPrefix(uri, "udp:") {
+			return results.Usage("port", uri, "carries RoCE v2 datagrams only, and no frames of pktgen's; use packet:INTERFACE or xdp:INTERFACE, or udecho")
+		}
+	}
 	switch {
 	case c.TTL > 255:
 		return results.Usage("ttl", strconv.Itoa(c.TTL), "use 1 to 255")

@@ -31,6 +31,8 @@ type Floor struct {
 
 	RatePPS   float64  `json:"rate_pps"`
 	Sent      uint64   `json:"sent_packets"`
+	Late      uint64   `json:"late_packets"`   // as a Report's: slots missed by more than may be caught up
+	Unsent    uint64   `json:"unsent_packets"` // slots given up
 	ElapsedNS int64    `json:"elapsed_ns"`
 	GapError  *Summary `json:"gap_error_ns"` // departure minus schedule
 	Latency   *Summary `json:"latency_ns"`   // schedule to arrival
@@ -68,8 +70,14 @@ func SelfTest(ctx context.Context, d time.Duration) (*Floor, error) {
 	if r.GapError == nil || r.Latency == nil || r.Lost > 0 {
 		return nil, fmt.Errorf("self-test: %s, %d frames sent and %d lost: nothing to tell", r.Outcome, r.Sent, r.Lost)
 	}
-	f.Sent, f.ElapsedNS, f.GapError, f.Latency, f.Stalls = r.Sent, r.ElapsedNS, r.GapError, r.Latency, r.Stalls
+	f.take(r)
 	return f, nil
+}
+
+// take fills in what a run measured.
+func (f *Floor) take(r *Report) {
+	f.Sent, f.Late, f.Unsent, f.ElapsedNS = r.Sent, r.Late, r.Unsent, r.ElapsedNS
+	f.GapError, f.Latency, f.Stalls = r.GapError, r.Latency, r.Stalls
 }
 
 // clockSteps reads c so often and returns the least step seen and the mean
@@ -163,7 +171,8 @@ func FloorText(f *Floor) string {
 	}
 	fmt.Fprintf(&b, "pktgen %s  backend=loop (not a wire)  clock=%s  resolution %s  a reading %s\n",
 		f.Version, f.Host.Clock, results.NS(float64(f.ClockStepNS)), results.NS(f.ClockReadNS))
-	fmt.Fprintf(&b, "%s frames at %s in %s\n", results.Group(f.Sent), results.PPS(f.RatePPS), time.Duration(f.ElapsedNS).Round(time.Millisecond))
+	fmt.Fprintf(&b, "%s frames in %s, asked for %s  late %s  unsent %s\n",
+		results.Group(f.Sent), time.Duration(f.ElapsedNS).Round(time.Millisecond), results.PPS(f.RatePPS), results.Group(f.Late), results.Group(f.Unsent))
 	line("gap error", f.GapError)
 	line("latency", f.Latency)
 	writeStalls(&b, &f.Stalls)

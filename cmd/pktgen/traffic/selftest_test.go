@@ -23,6 +23,9 @@ func TestSelfTestFollowsTheSchema(t *testing.T) {
 	if f.Sent == 0 || f.ClockStepNS <= 0 || f.ClockReadNS <= 0 || f.Latency.Max <= 0 || f.Host.Clock == "" {
 		t.Errorf("%+v", f)
 	}
+	if f.Sent+f.Unsent > 1000 {
+		t.Errorf("%d sent and %d unsent, of the 1000 slots that 10 ms have", f.Sent, f.Unsent)
+	}
 	if text := FloorText(f); !strings.Contains(text, "clock="+f.Host.Clock) || !strings.Contains(text, "latency floor  min ") {
 		t.Error(text)
 	}
@@ -30,6 +33,15 @@ func TestSelfTestFollowsTheSchema(t *testing.T) {
 	cancel()
 	if f, err := SelfTest(ctx, time.Second); f != nil || !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v, %v", f, err)
+	}
+}
+
+// TestFloorTellsWhatWasLate: a floor that was measured at less than its rate says so.
+func TestFloorTellsWhatWasLate(t *testing.T) {
+	f := &Floor{RatePPS: selfTestRate}
+	f.take(&Report{Counts: Counts{Sent: 29_525, Late: 70_442, Unsent: 70_475}, ElapsedNS: 1e9, GapError: &Summary{}, Latency: &Summary{}})
+	if text := FloorText(f); !strings.Contains(text, "29,525 frames in 1s, asked for 100.000000 kpps  late 70,442  unsent 70,475\n") {
+		t.Error(text)
 	}
 }
 
