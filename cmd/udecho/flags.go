@@ -135,7 +135,7 @@ func setField(c *echo.Config, name, s string) (err error) {
 		}
 		c.QKey = uint32(n)
 	case "size":
-		c.Size = number(1 << 16)
+		c.Size = number(echo.MaxSize)
 	case "count":
 		c.Count, err = results.ParseCount(name, s, 1<<62)
 	case "duration":
@@ -145,11 +145,11 @@ func setField(c *echo.Config, name, s string) (err error) {
 	case "timeout":
 		c.Timeout, err = results.ParseDuration(name, s)
 	case "inline":
-		c.Inline = number(1 << 16)
+		c.Inline = number(echo.MaxSize)
 	case "signal-every":
-		c.SignalEvery = number(1 << 16)
+		c.SignalEvery = number(echo.MaxDepth)
 	case "depth":
-		c.Depth = number(1 << 16)
+		c.Depth = number(echo.MaxDepth)
 	case "port", "ports":
 		c.Ports, err = echo.ParsePorts(s)
 	case "mode":
@@ -163,11 +163,26 @@ func setField(c *echo.Config, name, s string) (err error) {
 	case "limit":
 		c.Limit, err = results.ParseCount(name, s, 1e9)
 	case "clients":
-		c.MaxClients = number(1 << 16)
+		c.MaxClients = number(echo.MaxClients)
 	case "idle":
 		c.Idle, err = results.ParseDuration(name, s)
 	case "interval":
 		c.Interval, err = results.ParseDuration(name, s)
 	}
+	if err == nil {
+		err = refuseZero(c, name, s)
+	}
 	return err
+}
+
+// refuseZero keeps a 0 that was typed from meaning the default, as it does in a
+// Config.
+func refuseZero(c *echo.Config, name, s string) error {
+	switch {
+	case name == "depth" && c.Depth == 0, name == "clients" && c.MaxClients == 0, name == "limit" && c.Limit == 0, name == "qkey" && c.QKey == 0:
+		return results.Usage(name, s, "is nothing; use a number from 1 up")
+	case name == "timeout" && c.Timeout == 0, name == "idle" && c.Idle == 0:
+		return results.Usage(name, s, "is no time; use 10s, 500ms or a number of seconds, from 1ns up")
+	}
+	return nil
 }

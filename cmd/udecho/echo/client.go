@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/bluering/bluering/cmd/internal/results"
@@ -123,6 +124,9 @@ type client struct {
 // connect opens the device, meets the server and learns the way to it. The
 // request was checked.
 func connect(ctx context.Context, command string, c *Config, mode exchange.Mode) (*client, error) {
+	if err := c.checkServer(); err != nil {
+		return nil, err
+	}
 	p, _ := exchange.ByName(c.Exchange)
 	e, err := open(c, 0)
 	if err != nil {
@@ -161,6 +165,10 @@ func connect(ctx context.Context, command string, c *Config, mode exchange.Mode)
 		resolve, cancel := context.WithTimeout(ctx, exchange.StepTimeout)
 		peer, err := e.ep.Peer(resolve, to)
 		cancel()
+		if port != 0 && errors.Is(err, syscall.EINVAL) {
+			hint := err.Error() + "; a udp: device sends from others than 4791 with ?ports=N"
+			return fail(&results.UsageError{Thing: "ports", Value: fmt.Sprint(port), Hint: hint, Cause: err})
+		}
 		if err != nil {
 			return fail(fmt.Errorf("way to the peer: %w", err))
 		}

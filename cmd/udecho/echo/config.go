@@ -57,9 +57,14 @@ const (
 	DefaultClients = 256
 	DefaultIdle    = time.Minute
 
-	maxDepth   = 1 << 14
-	maxPaths   = 1024
-	maxClients = 2048
+	maxPaths = 1024
+)
+
+// Limits of Config.
+const (
+	MaxSize    = 4096 // payload bytes; a path can take less
+	MaxDepth   = 1 << 14
+	MaxClients = 2048
 )
 
 // check refuses what no device could do, and fills in defaults.
@@ -98,8 +103,8 @@ func (c *Config) check() error {
 		name           string
 		n, least, most int
 	}{
-		{"size", c.Size, 0, 4096}, {"inline", c.Inline, 0, 4096}, {"signal-every", c.SignalEvery, 0, maxDepth},
-		{"depth", c.Depth, 2, maxDepth}, {"gid-index", c.GIDIndex, 0, 255}, {"clients", c.MaxClients, 1, maxClients},
+		{"size", c.Size, 0, MaxSize}, {"inline", c.Inline, 0, MaxSize}, {"signal-every", c.SignalEvery, 0, MaxDepth},
+		{"depth", c.Depth, 2, MaxDepth}, {"gid-index", c.GIDIndex, 0, 255}, {"clients", c.MaxClients, 1, MaxClients},
 		{"ports", len(c.Ports), 0, maxPaths},
 	} {
 		if l.n < l.least || l.n > l.most {
@@ -112,6 +117,21 @@ func (c *Config) check() error {
 // foreign reports whether the peer sends answers of its own, that carry nothing
 // of ours.
 func (c *Config) foreign() bool { return c.Exchange != "native" }
+
+// checkServer refuses an address that no client could reach.
+func (c *Config) checkServer() error {
+	host, port, err := net.SplitHostPort(withPort(c.Server))
+	if err == nil && host == "" {
+		return results.Usage("server", c.Server, "has no host; use HOST or HOST:PORT")
+	}
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
+	if err != nil {
+		return results.Usage("server", c.Server, "has no TCP port from 1 to 65535; use HOST or HOST:PORT")
+	}
+	return nil
+}
 
 // pps is the rate as a fraction; 0: max.
 func (c *Config) pps() (float64, error) {

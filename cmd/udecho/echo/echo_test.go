@@ -465,7 +465,7 @@ func TestGuestsAreFound(t *testing.T) {
 	var all []*guest
 	for i := range 500 {
 		x := &guest{qpn: uint32(i), gid: [16]byte{15: byte(i)}}
-		if err := g.add(x, maxClients); err != nil {
+		if err := g.add(x, MaxClients); err != nil {
 			t.Fatal(err)
 		}
 		all = append(all, x)

@@ -35,7 +35,7 @@ type guest struct {
 // guests finds a client by where a datagram came from, without a lock: a table of
 // places, of which a client has one of the few behind its hash.
 type guests struct {
-	places [4 * maxClients]atomic.Pointer[guest]
+	places [4 * MaxClients]atomic.Pointer[guest]
 	mu     sync.Mutex // of those who change it
 	count  int
 }
