@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -138,7 +139,8 @@ func TestReadersAndWritersAtTheSameTime(t *testing.T) {
 // Nothing else is added, so the wire must lose and reorder nothing.
 type stream struct {
 	*Conn
-	once sync.Once
+	mu     sync.Mutex // of the one that closes
+	closed bool
 }
 
 func (s *stream) Read(p []byte) (int, error) {
@@ -149,12 +151,40 @@ func (s *stream) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// Close waits until the other end made room for all that was written. A
+// PacketConn alone waits for 200 ms, which a reader that the machine keeps from
+// running can miss; a stream loses nothing by that.
 func (s *stream) Close() error {
-	s.once.Do(func() {
-		s.SetWriteDeadline(time.Now().Add(time.Second))
-		s.Conn.Write(nil)
-	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return s.Conn.Close()
+	}
+	s.closed = true
+	end := time.Now().Add(20 * time.Second)
+	s.SetWriteDeadline(end)
+	if _, err := s.Conn.Write(nil); err == nil {
+		for s.outstanding() > 0 && time.Now().Before(end) {
+			runtime.Gosched()
+		}
+	}
 	return s.Conn.Close()
+}
+
+func (s *stream) outstanding() int {
+	s.lock()
+	defer s.PacketConn.mu.Unlock()
+	s.e.reclaim()
+	return s.e.Outstanding()
+}
+
+// stop closes a stream that nobody reads any more, and waits for a Close that
+// is under way: the device goes next.
+func (s *stream) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	s.Conn.Close()
 }
 
 // What golang.org/x/net/nettest asks of a net.Conn holds for two connected
@@ -177,7 +207,7 @@ func TestNettest(t *testing.T) {
 		}
 		s1 := &stream{Conn: NewPacketConn(ends[0]).Connect(ends[1].LocalAddr())}
 		s2 := &stream{Conn: NewPacketConn(ends[1]).Connect(ends[0].LocalAddr())}
-		return s1, s2, func() { s1.Close(); s2.Close() }, nil
+		return s1, s2, func() { s1.stop(); s2.stop() }, nil
 	})
 }
 
