@@ -59,6 +59,9 @@ func Load(fsys fs.FS) (*Tree, error) {
 			}
 			return nil
 		}
+		if p == ".git" { // which is a file in a work tree of its own
+			return nil
+		}
 		return t.add(p)
 	})
 	sort.Strings(t.paths)
