@@ -22,11 +22,7 @@ func openError(uri string, err error) error {
 	hint := plainCause(uri, err)
 	switch {
 	case errors.Is(err, syscall.EPERM), errors.Is(err, syscall.EACCES), errors.Is(err, fs.ErrPermission):
-		if _, ns, ok := kernelPort(uri); ok && ns != "" {
-			hint = "netns= needs CAP_SYS_ADMIN beside CAP_NET_RAW; run as root, or once: sudo setcap cap_net_raw,cap_sys_admin+ep " + executable()
-			break
-		}
-		hint = "raw sockets need a privilege; run as root, or once: sudo setcap cap_net_raw+ep " + executable()
+		hint = privilegeHint(uri)
 	case errors.Is(err, syscall.ENODEV):
 		if ifname, _, ok := kernelPort(uri); ok {
 			hint = fmt.Sprintf("no interface %q; `pktgen list` shows those that exist", ifname)
@@ -37,6 +33,18 @@ func openError(uri string, err error) error {
 		}
 	}
 	return &UsageError{Thing: "port", Value: uri, Hint: hint, Cause: err}
+}
+
+// privilegeHint says what the program lacks to open a port, and how to give it that.
+func privilegeHint(uri string) string {
+	need, caps := "raw sockets need a privilege", "cap_net_raw"
+	if strings.HasPrefix(uri, "xdp:") {
+		need, caps = "AF_XDP needs privileges", "cap_net_raw,cap_net_admin,cap_bpf"
+	}
+	if _, ns, ok := kernelPort(uri); ok && ns != "" {
+		need, caps = "netns= needs CAP_SYS_ADMIN beside "+strings.ReplaceAll(strings.ToUpper(caps), ",", ", "), caps+",cap_sys_admin"
+	}
+	return need + "; run as root, or once: sudo setcap " + caps + "+ep " + executable()
 }
 
 // plainCause is err's text without the layers' names in front and without

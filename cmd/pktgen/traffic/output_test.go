@@ -147,13 +147,21 @@ func TestOutputFileAppearsWholeOrNotAtAll(t *testing.T) {
 }
 
 func TestOpenErrorsNameTheRemedy(t *testing.T) {
-	err := openError("packet:eth9", fmt.Errorf("wire: socket: %w", syscall.EPERM))
-	var u *UsageError
-	if !errors.As(err, &u) || !errors.Is(err, syscall.EPERM) {
-		t.Fatalf("%#v", err)
-	}
-	if got := err.Error(); !strings.HasPrefix(got, `port "packet:eth9": raw sockets need a privilege; run as root, or once: sudo setcap cap_net_raw+ep `) {
-		t.Error(got)
+	for uri, want := range map[string]string{
+		"packet:eth9":          "raw sockets need a privilege; run as root, or once: sudo setcap cap_net_raw+ep ",
+		"packet:eth9?netns=x":  "netns= needs CAP_SYS_ADMIN beside CAP_NET_RAW; run as root, or once: sudo setcap cap_net_raw,cap_sys_admin+ep ",
+		"xdp:eth9":             "AF_XDP needs privileges; run as root, or once: sudo setcap cap_net_raw,cap_net_admin,cap_bpf+ep ",
+		"xdp:eth9?queue=0":     "AF_XDP needs privileges; run as root, or once: sudo setcap cap_net_raw,cap_net_admin,cap_bpf+ep ",
+		"xdp:eth9?netns=x&a=1": "netns= needs CAP_SYS_ADMIN beside CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF; run as root, or once: sudo setcap cap_net_raw,cap_net_admin,cap_bpf,cap_sys_admin+ep ",
+	} {
+		err := openError(uri, fmt.Errorf("wire: socket: %w", syscall.EPERM))
+		var u *UsageError
+		if !errors.As(err, &u) || !errors.Is(err, syscall.EPERM) {
+			t.Fatalf("%#v", err)
+		}
+		if got := err.Error(); !strings.HasPrefix(got, fmt.Sprintf("port %q: %s", uri, want)) {
+			t.Error(got)
+		}
 	}
 }
 
