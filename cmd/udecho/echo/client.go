@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"net/url"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -70,6 +72,37 @@ func openError(uri string, err error) error {
 	return &results.UsageError{Thing: "device", Value: uri, Hint: hint, Cause: err}
 }
 
+// roceV2Port is the UDP port of RoCE v2, from which a udp: device sends without being asked.
+const roceV2Port = 4791
+
+// checkPorts refuses more source ports than a udp: device sends from, which is one but for its parameter.
+func checkPorts(c *Config) error {
+	rest, ok := strings.CutPrefix(c.Device, "udp:")
+	if !ok {
+		return nil
+	}
+	addr, query, _ := strings.Cut(rest, "?")
+	params, err := url.ParseQuery(query)
+	if err != nil {
+		return nil // which opening the device says better
+	}
+	text := params.Get("ports")
+	have, err := strconv.Atoi(text)
+	if text != "" && err != nil {
+		return nil
+	}
+	others := make(map[uint16]bool)
+	for _, port := range c.Ports {
+		if port != 0 && port != roceV2Port {
+			others[port] = true
+		}
+	}
+	if len(others) > have {
+		return results.Usage("device", c.Device, fmt.Sprintf("sends from %d source ports beside %d, %d wanted; use udp:%s?ports=%d", have, roceV2Port, len(others), addr, len(others)))
+	}
+	return nil
+}
+
 func gidList(gids []engine.GIDEntry) string {
 	var names []string
 	for _, g := range gids {
@@ -128,6 +161,9 @@ func connect(ctx context.Context, command string, c *Config, mode exchange.Mode)
 		return nil, err
 	}
 	p, _ := exchange.ByName(c.Exchange)
+	if err := checkPorts(c); err != nil {
+		return nil, err
+	}
 	e, err := open(c, 0)
 	if err != nil {
 		return nil, err
@@ -254,7 +290,7 @@ func (x *client) progress(now int64) {
 	}
 	x.tick += x.every
 	x.r.SentBytes = x.r.Sent * uint64(x.c.Size)
-	i := Interval{Schema: Schema, Record: "interval", ElapsedNS: now - x.start, Counts: x.r.Counts}
+	i := Interval{Schema: Schema, Record: "interval", ElapsedNS: now - x.start, Counts: x.r.Counts, oneWay: x.r.Command == "bw"}
 	if s := float64(now-x.lastT) / 1e9; s > 0 {
 		i.TxPPS, i.RxPPS = float64(x.r.Sent-x.last.Sent)/s, float64(x.r.Unique-x.last.Unique)/s
 	}

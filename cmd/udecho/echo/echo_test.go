@@ -204,8 +204,13 @@ func TestScanMeasuresEachPath(t *testing.T) {
 	}
 	udpServer, udpClient := addresses(t, "udp")
 	c.Device, c.Server = udpClient, serve(t, Config{Device: udpServer}).addr
-	if _, err := Scan(ctxOf(t), c); err == nil || !strings.Contains(err.Error(), "port") {
-		t.Errorf("udp: sends from one port: %v", err)
+	for _, query := range []string{"", "?ports=1", "?gso=0&ports=2"} {
+		few := c
+		few.Device += query
+		var usage *results.UsageError
+		if _, err := Scan(ctxOf(t), few); !errors.As(err, &usage) || !strings.Contains(err.Error(), "?ports=3") {
+			t.Errorf("udp:%s for three source ports: %v", query, err)
+		}
 	}
 	c.Device += "?ports=3"
 	if r, err := Scan(ctxOf(t), c); err != nil || r.Lost != 0 || r.Paths[1].Unique != 100 {

@@ -153,6 +153,8 @@ type Interval struct {
 	TxPPS float64          `json:"tx_pps"` // of the interval
 	RxPPS float64          `json:"rx_pps"`
 	RTT   *results.Summary `json:"rtt_ns,omitempty"` // of the interval
+
+	oneWay bool // nothing is answered: what arrived is known at the end
 }
 
 func newReport(command string, c *Config) *Report {

@@ -85,6 +85,9 @@ func distribution(s *results.Summary) string {
 
 // Text is a progress record in a line.
 func (i *Interval) Text() string {
+	if i.oneWay {
+		return fmt.Sprintf("%7.1fs  tx %s  sent %d", float64(i.ElapsedNS)/1e9, results.PPS(i.TxPPS), i.Sent)
+	}
 	line := fmt.Sprintf("%7.1fs  tx %s  answered %s  sent %d  received %d", float64(i.ElapsedNS)/1e9, results.PPS(i.TxPPS), results.PPS(i.RxPPS), i.Sent, i.Unique)
 	if i.RTT != nil {
 		line += fmt.Sprintf("  rtt p50 %s  p99 %s  max %s", results.NS(float64(i.RTT.P50)), results.NS(float64(i.RTT.P99)), results.NS(float64(i.RTT.Max)))
