@@ -145,7 +145,6 @@ var (
 	ErrNoCarrier  = errors.New("wire: interface has no carrier")
 	ErrVanished   = errors.New("wire: interface vanished")
 	ErrNoDevice   = errors.New("wire: no such interface")
-	ErrNotBuilt   = errors.New("wire: not built yet")
 	ErrParam      = errors.New("wire: bad parameter")
 	ErrPortsTaken = errors.New("wire: both ports are open")
 	ErrPorts      = errors.New("wire: more source ports than ?ports= allows")
