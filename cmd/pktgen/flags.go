@@ -187,7 +187,7 @@ func setField(c *traffic.Config, name, s string) (err error) {
 	case "csum":
 		c.Csum, err = traffic.ParseCsum(s)
 	case "tso":
-		c.TSO.MSS = fromOne(1 << 16)
+		c.TSO.MSS = fromOne(1<<16 - 1)
 	case "payload":
 		c.TSO.Payload = fromOne(traffic.MaxPayload)
 	case "flows":

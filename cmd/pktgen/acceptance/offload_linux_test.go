@@ -85,6 +85,20 @@ func TestOffloadedChecksumsAreRightInACapture(t *testing.T) {
 	judge(t, capture, nil, 1)
 }
 
+// TestCutFramesAreCountedOnAWire: every piece arrives once, at a receiver that chose its own ring, whatever the pieces' size.
+func TestCutFramesAreCountedOnAWire(t *testing.T) {
+	a, b, nsB := nstest.Veth(t)
+	for _, shape := range [][]string{
+		{"--tso", "1448", "--proto", "tcp"},
+		{"--tso", "1448", "--payload", "1448"},
+		{"--tso", "200", "--payload", "500", "--src", "2001:2::1", "--dst", "2001:2::2", "--vlan", "7"},
+		{"--tso", "1024", "--payload", "65536", "--proto", "tcp"},
+	} {
+		run(t, append([]string{"tx", "packet:" + a, "--rx", "packet:" + b + "?netns=" + nsB, "-n", "1003", "-r", "50kpps", "--latency", "all"},
+			shape...)...).clean(t, 1003)
+	}
+}
+
 // pcapHeader is the size of a pcap file's header (pcap-savefile(5)); records follow until the end.
 const pcapHeader = 24
 

@@ -88,7 +88,7 @@ func execute(ctx context.Context, p *Plan, token Token, ports runPorts, clk cloc
 		ring = ports.drops(report.Drops)
 	}
 	if n := report.Drops[engine.DropTruncated.String()]; n > 0 {
-		report.Notes = append(report.Notes, fmt.Sprintf("%d frames were longer than a slot of the receive ring and not looked at: another's, unless slot= is too small for this run's", n))
+		report.Notes = append(report.Notes, fmt.Sprintf("%d frames were longer than a slot of the receive ring and not looked at: another's, unless slot= is too small for this run's, or the sender's ?gso=auto wants the receiver's", n))
 	}
 	return report, x.conclude(report, ring)
 }

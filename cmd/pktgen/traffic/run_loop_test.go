@@ -174,6 +174,10 @@ func TestReceiveRingHoldsASecond(t *testing.T) {
 			t.Errorf("%s at %s: %s, want %s", c.rx, c.rate, got, c.want)
 		}
 	}
+	pieces := Config{TX: "packet:a", RX: "packet:b", Rate: rateOf(t, "max"), TSO: TSO{MSS: 1448}, Proto: TCP}
+	if got, want := withRing(&pieces), "packet:b?ring=67108864&slot=2048"; got != want || pieces.Size.String() != (Sizes{}).String() {
+		t.Errorf("frames that the device cuts: %s, want %s", got, want)
+	}
 	if got, want := withRing(&Config{RX: "packet:b"}), "packet:b?ring=67108864"; got != want {
 		t.Errorf("a receiver alone, which does not know the sizes: %s, want %s", got, want)
 	}

@@ -209,8 +209,13 @@ const (
 
 // withRing is the receive port's device string with a ring that holds a second
 // of the offered rate, unless its own parameters say otherwise: what the ring
-// drops makes a run inconclusive.
+// drops makes a run inconclusive. With --tso the frames are the pieces.
 func withRing(c *Config) string {
+	sized := *c
+	if err := sized.fillTSO(); err != nil {
+		return c.RX // the plan says so
+	}
+	c = &sized
 	if strings.HasPrefix(c.RX, "xdp:") && !strings.Contains(c.RX, "frames=") {
 		frames := uint64(xdpFrames)
 		if rate, err := c.Rate.PPS(c.Size.Mean(), 0); c.TX != "" && err == nil && rate.Num > 0 {
