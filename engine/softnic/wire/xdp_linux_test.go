@@ -337,6 +337,10 @@ func TestXDPRefusesWithReason(t *testing.T) {
 	refused(a, XDPOptions{ZeroCopy: ZeroCopyOn}, unix.EOPNOTSUPP, "zerocopy=on", "packet:"+a)
 	refused(a, XDPOptions{ZeroCopy: ZeroCopyOn, Mode: XDPGeneric}, ErrParam, "zerocopy=on")
 	w := openXDP(t, a, XDPOptions{})
+	refused(a, XDPOptions{}, ErrXDPInUse, "program", "packet:"+a)
+	if err := w.(*xdp).link.Close(); err != nil { // sockets without a program, as other libraries hold them
+		t.Fatal(err)
+	}
 	refused(a, XDPOptions{}, unix.EBUSY, "queue 0", "another AF_XDP socket")
 	w.Close()
 	nstest.Run(t, "", "ip", "link", "set", a, "mtu", "3900")

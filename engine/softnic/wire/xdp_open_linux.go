@@ -60,6 +60,10 @@ func (w *xdp) open(o *XDPOptions) (err error) {
 	if err := w.choose(o); err != nil {
 		return fmt.Errorf("%w; packet:%s works", err, w.ifname)
 	}
+	// Asked before a queue is taken, which the kernel gives back late; attach finds a program that comes in between.
+	if there, ok := w.programThere(); ok {
+		return fmt.Errorf("%w: %s: it stays; packet:%s may work", ErrXDPInUse, there, w.ifname)
+	}
 	if err := w.openQueues(o); err != nil {
 		return fmt.Errorf("%w; packet:%s may work", err, w.ifname)
 	}
@@ -331,7 +335,8 @@ func (w *xdp) attachAs(mode XDPMode) error {
 		w.link = l
 		return nil
 	case errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST):
-		return fmt.Errorf("%w: %s: it stays", ErrXDPInUse, w.programThere())
+		there, _ := w.programThere()
+		return fmt.Errorf("%w: %s: it stays", ErrXDPInUse, there)
 	case errors.Is(err, unix.EPERM):
 		return fmt.Errorf("no privilege to attach an XDP program: %w; run as root, or: %s", unix.EPERM, setcapLine(xdpCaps))
 	case errors.Is(err, ebpf.ErrNotSupported):
@@ -352,13 +357,13 @@ func flagName(f bpflink.XDPAttachFlags) string {
 	return XDPNative.String()
 }
 
-// programThere describes the program that is on the interface.
-func (w *xdp) programThere() string {
+// programThere describes the program that is on the interface, if one is seen there.
+func (w *xdp) programThere() (description string, ok bool) {
 	l, err := netlink.LinkByIndex(w.info.IfIndex)
 	if err != nil || l.Attrs().Xdp == nil || !l.Attrs().Xdp.Attached {
-		return "an unknown one"
+		return "an unknown one", false
 	}
-	return fmt.Sprintf("program %d (ip link shows it)", l.Attrs().Xdp.ProgId)
+	return fmt.Sprintf("program %d (ip link shows it)", l.Attrs().Xdp.ProgId), true
 }
 
 // program is, in C:

@@ -1,0 +1,5 @@
+//go:build !race
+
+package softnic
+
+const raceBuild = false
