@@ -80,7 +80,7 @@ func Pin(cpu int) (unpin func(), err error) {
 		return nil, fmt.Errorf("pin: bind thread to cpu %d: %w", cpu, err)
 	}
 	if _, known := original[tid]; !known {
-		original[tid] = before
+		original[tid] = fallback // born after the first pin, with the mask that pin left its parent
 	}
 	pinned[tid] = cpu
 	arrange()
