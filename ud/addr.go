@@ -67,7 +67,9 @@ func ParseAddr(s string) (a Addr, err error) {
 	if err != nil {
 		return bad("%q is no IP address", fields[0])
 	}
-	a.GID, a.QKey = engine.GIDFromAddr(ip), DefaultQKey
+	if a.GID, a.QKey = engine.GIDFromAddr(ip), DefaultQKey; a.GID == (engine.GID{}) {
+		return bad("%q is the address of nobody", fields[0])
+	}
 	for i, f := range fields[1:] {
 		name, text, named := strings.Cut(f, "=")
 		if !named {

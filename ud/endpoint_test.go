@@ -343,7 +343,7 @@ func TestAddressesAreReadAsTheyAreWritten(t *testing.T) {
 	if a, err := ParseAddr("192.0.2.1/17"); err != nil || a.QPN != 17 || a.QKey != DefaultQKey || a.Network() != "ud" {
 		t.Errorf("%+v, %v", a, err)
 	}
-	for _, s := range []string{"", "192.0.2.1", "x/1", "192.0.2.1/0x1000000", "192.0.2.1/1/2/3", "192.0.2.1/1/flow=0x100000", "192.0.2.1/1/qkey=2", "192.0.2.1/1/2/speed=1", "192.0.2.1/-1"} {
+	for _, s := range []string{"", "192.0.2.1", "x/1", "192.0.2.1/0x1000000", "192.0.2.1/1/2/3", "192.0.2.1/1/flow=0x100000", "192.0.2.1/1/qkey=2", "192.0.2.1/1/2/speed=1", "192.0.2.1/-1", "::/1"} {
 		if a, err := ParseAddr(s); err == nil {
 			t.Errorf("%q is %v", s, a)
 		} else if !strings.Contains(err.Error(), syscall.EINVAL.Error()) {

@@ -183,14 +183,22 @@ func dullICRC(frame []byte) uint32 {
 	return ^crc
 }
 
-// isRoCE reports whether a frame is a RoCE v2 one to a side, well enough for frames made here.
+// isRoCE reports whether a frame is a RoCE v2 one to a side, well enough for frames made here and for a bit flipped in
+// them: UDP, whole, to port 4791 (RFC 791 section 3.1, RFC 8200 section 3).
 func isRoCE(frame []byte) bool {
-	l4 := 34
-	if len(frame) > 14 && frame[12] == 0x86 {
-		l4 = 54
+	if len(frame) < 34 {
+		return false
 	}
-	return len(frame) >= l4+8 && (frame[12] == 8 && frame[13] == 0 || frame[12] == 0x86 && frame[13] == 0xdd) &&
-		frame[l4+2] == 4791>>8 && frame[l4+3] == 4791&0xff
+	l4, proto, whole := 54, frame[20], true
+	switch binary.BigEndian.Uint16(frame[12:]) {
+	case 0x0800:
+		l4, proto = 14+4*int(frame[14]&15), frame[23]
+		whole = binary.BigEndian.Uint16(frame[20:])&0x3fff == 0 && l4 >= 34
+	case 0x86dd:
+	default:
+		return false
+	}
+	return proto == 17 && whole && len(frame) >= l4+8 && binary.BigEndian.Uint16(frame[l4+2:]) == 4791
 }
 
 // sentGram is onSent for a datagram.
