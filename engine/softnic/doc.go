@@ -34,6 +34,4 @@
 // A WQE's checksum flags make the IPv4, TCP and UDP checksums of its frame, within VXLAN and GENEVE too (offload.go).
 // A TSO WQE becomes a frame per segment, a burst at a time, and goes on where it stopped when the wire was full
 // (segment.go). Received checksums are checked for queue pairs that ask (engine.QPConfig.RxCsum).
-//
-// Not built: shared receive queues. Caps say so.
 package softnic

@@ -111,6 +111,7 @@ type rule struct {
 // rules is every rule there is; the test breaks each once.
 var rules = []rule{
 	{"import", checkImports},
+	{"architecture", checkArchitecture},
 	{"dependency", checkDependencies},
 	{"unsafe", checkUnsafe},
 	{"cgo", checkCgo},
