@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 )
 
@@ -56,8 +55,8 @@ func (k *Keys) Parse(s string) (Assert, error) {
 	if a.op == "" {
 		return bad("the comparison is one of == != < <= > >=")
 	}
-	num, unit := SplitNumber(rest)
-	val, ok := ParseDecimal(num)
+	num, unit := splitNumber(rest)
+	val, ok := parseDecimal(num)
 	if !ok {
 		return bad("no number to compare with")
 	}
@@ -69,7 +68,7 @@ func (k *Keys) Parse(s string) (Assert, error) {
 		a.key = other
 	}
 	if a.key == "" {
-		return bad(fmt.Sprintf("the report has no number %q: short names are %s", name, strings.Join(k.shortNames(), " ")))
+		return bad(fmt.Sprintf("the report has no number %q: short names are %s", name, strings.Join(SortedKeys(k.Short), " ")))
 	}
 	scale, why := unitScale(a.key, unit, a.value)
 	if why != "" {
@@ -77,14 +76,6 @@ func (k *Keys) Parse(s string) (Assert, error) {
 	}
 	a.value *= scale
 	return a, nil
-}
-
-func (k *Keys) shortNames() (out []string) {
-	for name := range k.Short {
-		out = append(out, name)
-	}
-	slices.Sort(out)
-	return out
 }
 
 // find finds a key of the report written as a.b, where b may itself have dots
@@ -121,7 +112,7 @@ func unitScale(key, unit string, value float64) (scale float64, why string) {
 			return 0.01, ""
 		}
 	case strings.HasSuffix(key, "_pps"), strings.HasSuffix(key, "_bps"):
-		scale, rest := CutScale(unit)
+		scale, rest := cutScale(unit)
 		if rest == key[len(key)-3:] {
 			return float64(scale), ""
 		}
@@ -129,7 +120,7 @@ func unitScale(key, unit string, value float64) (scale float64, why string) {
 			return 0, fmt.Sprintf("%s is counted in %s", key, key[len(key)-3:])
 		}
 	case unit != "":
-		if scale, rest := CutScale(unit); rest == "" {
+		if scale, rest := cutScale(unit); rest == "" {
 			return float64(scale), ""
 		}
 	}

@@ -13,7 +13,7 @@ import (
 func ParseDuration(thing, s string) (time.Duration, error) {
 	const wants = "use 10s, 2m, 500ms or a number of seconds, from 0 up"
 	text := strings.ToLower(strings.TrimSpace(s))
-	if num, rest := SplitNumber(text); rest == "" && num != "" {
+	if num, rest := splitNumber(text); rest == "" && num != "" {
 		text = num + "s"
 	}
 	d, err := time.ParseDuration(text)
@@ -31,9 +31,9 @@ func ParseDuration(thing, s string) (time.Duration, error) {
 func ParseCount(thing, s string, limit uint64) (uint64, error) {
 	wants := fmt.Sprintf("use a whole number such as 1000, 10k or 2m, at most %d", limit)
 	text := strings.ToLower(strings.ReplaceAll(strings.TrimSpace(s), "_", ""))
-	num, suffix := SplitNumber(text)
-	scale, rest := CutScale(suffix)
-	val, ok := ParseDecimal(num)
+	num, suffix := splitNumber(text)
+	scale, rest := cutScale(suffix)
+	val, ok := parseDecimal(num)
 	if !ok || rest != "" {
 		return 0, Usage(thing, s, "not a count; "+wants)
 	}

@@ -51,8 +51,8 @@ func ParseRate(s string) (Rate, error) {
 	bad := func(why string) (Rate, error) {
 		return Rate{}, Usage("rate", s, why+"; use "+rateWants)
 	}
-	num, suffix := SplitNumber(text)
-	val, ok := ParseDecimal(num)
+	num, suffix := splitNumber(text)
+	val, ok := parseDecimal(num)
 	if !ok {
 		return bad("not a rate")
 	}
@@ -64,7 +64,7 @@ func ParseRate(s string) (Rate, error) {
 	case suffix == "%":
 		r.unit = RatePercent
 	default:
-		scale, suffix = CutScale(suffix)
+		scale, suffix = cutScale(suffix)
 		switch suffix {
 		case "pps":
 			r.unit = RatePPS
@@ -87,7 +87,7 @@ func ParseRate(s string) (Rate, error) {
 }
 
 // splitNumber cuts s after its leading digits and point.
-func SplitNumber(s string) (num, rest string) {
+func splitNumber(s string) (num, rest string) {
 	i := 0
 	for i < len(s) && (s[i] >= '0' && s[i] <= '9' || s[i] == '.' || i == 0 && (s[i] == '-' || s[i] == '+')) {
 		i++
@@ -97,7 +97,7 @@ func SplitNumber(s string) (num, rest string) {
 
 // parseDecimal reads plain decimals of sane length only: big.Rat itself would
 // also take fractions, hexadecimal and exponents of any size.
-func ParseDecimal(s string) (*big.Rat, bool) {
+func parseDecimal(s string) (*big.Rat, bool) {
 	if s == "" || len(s) > 40 || strings.Trim(s, "+-.") == "" {
 		return nil, false
 	}
@@ -105,7 +105,7 @@ func ParseDecimal(s string) (*big.Rat, bool) {
 }
 
 // cutScale takes a leading k, m, g or t off a unit.
-func CutScale(unit string) (int64, string) {
+func cutScale(unit string) (int64, string) {
 	for i, scale := range []int64{1e3, 1e6, 1e9, 1e12} {
 		if rest, ok := strings.CutPrefix(unit, "kmgt"[i:i+1]); ok {
 			return scale, rest

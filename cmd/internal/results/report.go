@@ -6,9 +6,10 @@ import (
 	"runtime/debug"
 	"strings"
 
+	"github.com/klauspost/cpuid/v2"
+
 	"github.com/bluering/bluering/engine/latency"
 	"github.com/bluering/bluering/internal/clock"
-	"github.com/klauspost/cpuid/v2"
 )
 
 // Summary describes a distribution in the unit that its key names.
@@ -52,7 +53,7 @@ type AssertResult struct {
 	Value *float64 `json:"value"` // in the key's unit; null: the run yielded none
 }
 
-// thisHost is the machine's fingerprint, without a name or an address in it.
+// ThisHost is the machine's fingerprint, without a name or an address in it.
 func ThisHost() Host {
 	h := Host{OS: runtime.GOOS, Arch: runtime.GOARCH, CPU: cpuid.CPU.BrandName, CPUs: runtime.NumCPU(), GoMaxProcs: runtime.GOMAXPROCS(0), Go: runtime.Version(), Clock: "tsc"}
 	if clock.System() == clock.Monotonic() {

@@ -21,13 +21,15 @@ func AssertText(a AssertResult) string {
 	return fmt.Sprintf("%s %s  (%s is %s)", verdict, a.Expr, a.Key, value)
 }
 
+// Speed is a port's, in bit/s; 0 is unknown.
 func Speed(bps uint64) string {
 	if bps == 0 {
 		return "unknown"
 	}
-	return SI(float64(bps), 0) + "bit/s"
+	return scaled(float64(bps), 0) + "bit/s"
 }
 
+// PPS is a rate of frames or datagrams, with six decimals of its unit.
 func PPS(pps float64) string {
 	switch {
 	case pps >= 1e6:
@@ -40,10 +42,11 @@ func PPS(pps float64) string {
 	return fmt.Sprintf("%.6f pps", pps)
 }
 
-func BPS(bps float64) string { return SI(bps, 3) + "bit/s" }
+// BPS is a rate of bits.
+func BPS(bps float64) string { return scaled(bps, 3) + "bit/s" }
 
-// siText scales by powers of 1000: "5.120 G".
-func SI(x float64, digits int) string {
+// scaled is x in powers of 1000: "5.120 G".
+func scaled(x float64, digits int) string {
 	for _, p := range []struct {
 		scale float64
 		name  string
@@ -58,7 +61,7 @@ func SI(x float64, digits int) string {
 	return fmt.Sprintf("%.*f ", digits, x)
 }
 
-// nsText gives a time three significant digits and its unit.
+// NS gives a time three significant digits and its unit.
 func NS(ns float64) string {
 	scale, unit := 1.0, "ns"
 	switch a := math.Abs(ns); {
@@ -80,7 +83,7 @@ func NS(ns float64) string {
 	return strconv.FormatFloat(ns/scale, 'f', digits, 64) + unit
 }
 
-// trimFloat has at most that many digits and no trailing zeros.
+// Trim has at most that many digits and no trailing zeros.
 func Trim(x float64, digits int) string {
 	s := strconv.FormatFloat(x, 'f', digits, 64)
 	if strings.Contains(s, ".") {
@@ -89,7 +92,7 @@ func Trim(x float64, digits int) string {
 	return s
 }
 
-// group writes thousands with commas.
+// Group writes thousands with commas.
 func Group(n uint64) string {
 	s := strconv.FormatUint(n, 10)
 	for i := len(s) - 3; i > 0; i -= 3 {
@@ -98,6 +101,7 @@ func Group(n uint64) string {
 	return s
 }
 
+// OrDash is s, or a dash for what is not there.
 func OrDash(s string) string {
 	if s == "" {
 		return "-"
@@ -105,6 +109,7 @@ func OrDash(s string) string {
 	return s
 }
 
+// Prefixed is prefix and s; nothing when s is empty.
 func Prefixed(prefix, s string) string {
 	if s == "" {
 		return ""
@@ -112,6 +117,7 @@ func Prefixed(prefix, s string) string {
 	return prefix + s
 }
 
+// SortedKeys gives a report's map an order.
 func SortedKeys[V any](m map[string]V) []string {
 	var keys []string
 	for k := range m {
