@@ -171,7 +171,8 @@ func read(t *testing.T, path string) []byte {
 func TestBadRequestsSendNothing(t *testing.T) {
 	for _, c := range [][2]string{
 		{"ping udp:" + host(6), "accepts 2 arg(s)"},
-		{"ping udp:192.0.2.77 127.0.0.1:1", "192.0.2.77"},
+		{"ping udp:192.0.2.77 127.0.0.1:1", `device "udp:192.0.2.77": no such interface with address 192.0.2.77`},
+		{"ping udp:127.0.0.1?foo=1 127.0.0.1:1", `device "udp:127.0.0.1?foo=1": knows no parameter "foo"`},
 		{"ping tape: 127.0.0.1:1", "unknown scheme"},
 		{"ping loop:main 127.0.0.1:1 -s 70000", "size"},
 		{"ping loop:main 127.0.0.1:1 -s 5000", "size"},

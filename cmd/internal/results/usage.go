@@ -28,3 +28,19 @@ func (e *UsageError) Unwrap() error { return e.Cause }
 func Usage(thing, value, hint string) error {
 	return &UsageError{Thing: thing, Value: value, Hint: hint}
 }
+
+// Reason is the text of an error about a device without the names of the layers
+// in front, and without the device string again.
+func Reason(uri string, err error) string {
+	name, _, _ := strings.Cut(uri, "?")
+	s := err.Error()
+	for again := true; again; {
+		again = false
+		for _, prefix := range []string{"device: ", "ud: ", "wire: ", "bad parameter: ", uri + ": ", uri + " ", name + ": ", name + " "} {
+			if rest, ok := strings.CutPrefix(s, prefix); ok {
+				s, again = rest, true
+			}
+		}
+	}
+	return s
+}

@@ -7,6 +7,8 @@ import (
 	"os"
 	"strings"
 	"syscall"
+
+	"github.com/bluering/bluering/cmd/internal/results"
 )
 
 // openError says why a port cannot be opened and what would help. It is a
@@ -19,7 +21,7 @@ func openError(uri string, err error) error {
 	if errors.As(err, &already) {
 		return err
 	}
-	hint := plainCause(uri, err)
+	hint := results.Reason(uri, err)
 	switch {
 	case errors.Is(err, syscall.EPERM), errors.Is(err, syscall.EACCES), errors.Is(err, fs.ErrPermission):
 		hint = privilegeHint(uri)
@@ -45,22 +47,6 @@ func privilegeHint(uri string) string {
 		need, caps = "netns= needs CAP_SYS_ADMIN beside "+strings.ReplaceAll(strings.ToUpper(caps), ",", ", "), caps+",cap_sys_admin"
 	}
 	return need + "; run as root, or once: sudo setcap " + caps + "+ep " + executable()
-}
-
-// plainCause is err's text without the layers' names in front and without
-// repeating the port.
-func plainCause(uri string, err error) string {
-	name, _, _ := strings.Cut(uri, "?")
-	s := err.Error()
-	for again := true; again; {
-		again = false
-		for _, prefix := range []string{"device: ", "wire: ", "bad parameter: ", uri + ": ", uri + " ", name + ": ", name + " "} {
-			if rest, ok := strings.CutPrefix(s, prefix); ok {
-				s, again = rest, true
-			}
-		}
-	}
-	return s
 }
 
 func executable() string {

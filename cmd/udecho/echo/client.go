@@ -57,19 +57,18 @@ func open(c *Config, payload int) (e *end, err error) {
 		QKey: c.QKey, PSN: rand.Uint32N(1 << 24), GID: gids[c.GIDIndex].GID}
 	if c.SRQ {
 		if e.shared, err = ud.NewSharedReceive(e.dev, depth, payload); err != nil {
-			return refuse(&results.UsageError{Thing: "srq", Value: c.Device, Hint: err.Error(), Cause: err})
+			return refuse(&results.UsageError{Thing: "srq", Value: c.Device, Hint: results.Reason(c.Device, err), Cause: err})
 		}
 		cfg.Shared = e.shared
 	}
 	if e.ep, err = ud.New(e.dev, cfg); err != nil {
-		return refuse(&results.UsageError{Thing: "device", Value: c.Device, Hint: err.Error(), Cause: err})
+		return refuse(openError(c.Device, err))
 	}
 	return e, nil
 }
 
 func openError(uri string, err error) error {
-	hint := strings.TrimPrefix(err.Error(), "device: ")
-	return &results.UsageError{Thing: "device", Value: uri, Hint: hint, Cause: err}
+	return &results.UsageError{Thing: "device", Value: uri, Hint: results.Reason(uri, err), Cause: err}
 }
 
 // roceV2Port is the UDP port of RoCE v2, from which a udp: device sends without being asked.
