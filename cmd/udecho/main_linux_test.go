@@ -211,7 +211,7 @@ func TestBadRequestsSendNothing(t *testing.T) {
 	}
 	addr := l.Addr().String()
 	l.Close()
-	if code, _, errs := runs(t, "ping", "loop:main", addr); code != cli.Failed || !strings.Contains(errs, "refused") {
+	if code, _, errs := runs(t, "ping", "loop:main", addr); code != cli.Failed || !strings.Contains(errs, "refused; a loop: lives within one process") {
 		t.Errorf("nobody there: exit code %d: %s", code, errs)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"net/url"
@@ -128,6 +129,34 @@ func (e *end) info(c *Config) exchange.Info {
 	return exchange.Info{QPN: a.QPN, QKey: a.QKey, GID: a.GID, MTU: e.ep.MaxPayload(), Size: c.Size, Depth: c.Depth}
 }
 
+// notOwn refuses a peer at this end's own address and queue pair: what is sent
+// there comes back as if the peer had answered.
+func (e *end) notOwn(theirs *exchange.Info) error {
+	if a := e.ep.LocalAddr(); theirs.GID == a.GID && theirs.QPN == a.QPN {
+		return fmt.Errorf("both ends are queue pair %#x at %v; use devices with different addresses", a.QPN, a.GID)
+	}
+	return nil
+}
+
+// loopHint adds to an error of a loop why nobody is there, mostly.
+func loopHint(device string, err error) error {
+	if strings.HasPrefix(device, "loop:") {
+		return fmt.Errorf("%w; a loop: lives within one process, use udp:ADDRESS between two", err)
+	}
+	return err
+}
+
+// exchangeHint adds to an error of an exchange why the peer says something else
+// or nothing, or goes, mostly.
+func exchangeHint(why string, err error) error {
+	for _, kind := range []error{exchange.ErrMessage, io.ErrUnexpectedEOF, syscall.ECONNRESET, context.DeadlineExceeded} {
+		if errors.Is(err, kind) {
+			return fmt.Errorf("%w; %s", err, why)
+		}
+	}
+	return err
+}
+
 // client is one run.
 type client struct {
 	*end
@@ -178,14 +207,17 @@ func connect(ctx context.Context, command string, c *Config, mode exchange.Mode)
 	x.r.Device = e.describe(c.Device)
 	d := net.Dialer{Timeout: exchange.StepTimeout}
 	if x.conn, err = d.DialContext(ctx, "tcp", withPort(c.Server)); err != nil {
-		return fail(fmt.Errorf("exchange with %s: %w", c.Server, err))
+		return fail(loopHint(c.Device, fmt.Errorf("exchange with %s: %w", c.Server, err)))
 	}
 	mine := e.info(c)
 	mine.Mode, mine.Nonce = mode, x.nonce
 	if x.s, err = p.Client(ctx, x.conn, mine); err != nil {
-		return fail(err)
+		return fail(exchangeHint("the server has another --exchange than "+c.Exchange+", or it refused and says why", err))
 	}
 	t := x.s.Theirs
+	if err := e.notOwn(&t); err != nil {
+		return fail(loopHint(c.Device, err))
+	}
 	to := ud.Addr{GID: t.GID, QPN: t.QPN, QKey: t.QKey}
 	x.r.Peer = &Peer{Address: x.conn.RemoteAddr().String(), Protocol: c.Exchange, Version: x.s.Version, GID: to.GID.String(), QPN: t.QPN, QKey: t.QKey, MTU: t.MTU}
 	if t.MTU != 0 && c.Size > t.MTU {
@@ -205,7 +237,7 @@ func connect(ctx context.Context, command string, c *Config, mode exchange.Mode)
 			return fail(&results.UsageError{Thing: "ports", Value: fmt.Sprint(port), Hint: hint, Cause: err})
 		}
 		if err != nil {
-			return fail(fmt.Errorf("way to the peer: %w", err))
+			return fail(loopHint(c.Device, fmt.Errorf("way to the peer: %w", err)))
 		}
 		x.peers = append(x.peers, peer)
 	}

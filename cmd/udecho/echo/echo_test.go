@@ -239,6 +239,37 @@ func TestOtherProgramsProtocols(t *testing.T) {
 	}
 }
 
+// TestEndsOfDifferentProtocolsSayWhatIsLikely: both of them.
+func TestEndsOfDifferentProtocolsSayWhatIsLikely(t *testing.T) {
+	for _, pair := range [][2]string{{"native", "pingpong"}, {"native", "perftest"}, {"pingpong", "native"}, {"perftest", "native"}, {"perftest", "pingpong"}} {
+		t.Run(pair[0]+" serves "+pair[1], func(t *testing.T) {
+			theirs, mine := addresses(t, "udp")
+			told := make(chan string, 1)
+			s := serve(t, Config{Device: theirs, Exchange: pair[0], OnSession: func(text string) { told <- text }})
+			c := client1(t, mine, s.addr)
+			c.Exchange = pair[1]
+			if r, err := Ping(ctxOf(t), c); err == nil || r != nil || !strings.Contains(err.Error(), "another --exchange than "+pair[1]) {
+				t.Errorf("the client says %v", err)
+			}
+			if text := <-told; !strings.Contains(text, "another --exchange than "+pair[0]) {
+				t.Errorf("the server says %s", text)
+			}
+		})
+	}
+}
+
+// TestNobodyAnswersItself: the first ports of two loops have one address, and what one sends there comes back to it.
+func TestNobodyAnswersItself(t *testing.T) {
+	s := serve(t, Config{Device: "loop:echo-one"})
+	r, err := Ping(ctxOf(t), client1(t, "loop:echo-two", s.addr))
+	if err == nil || r != nil || !strings.Contains(err.Error(), "both ends are queue pair") || !strings.Contains(err.Error(), "within one process") {
+		t.Errorf("%v, %+v", err, r)
+	}
+	if total := s.end(); total.ServerTotal.Refused != 1 || total.ServerTotal.Sessions != 0 {
+		t.Errorf("%s", total.Text())
+	}
+}
+
 // TestServerLimits: a client's rate, and strangers that nobody introduced.
 func TestServerLimits(t *testing.T) {
 	theirs, mine := addresses(t, "loop")

@@ -257,7 +257,7 @@ func (s *server) session(ctx context.Context, conn net.Conn) {
 			s.guests.remove(g)
 		}
 		s.refused.Add(1)
-		s.tell("%v refused: %v", from, err)
+		s.tell("%v refused: %v", from, exchangeHint("the client has another --exchange than "+s.c.Exchange, err))
 		return
 	}
 	s.sessions.Add(1)
@@ -303,6 +303,9 @@ func (s *server) admit(ctx context.Context, theirs *exchange.Info) (*guest, erro
 	mine := s.ep.LocalAddr()
 	if theirs.QKey != mine.QKey {
 		return nil, fmt.Errorf("Q_Key %#x, and answers go to %#x: use --qkey %#x", theirs.QKey, mine.QKey, mine.QKey)
+	}
+	if err := s.notOwn(theirs); err != nil {
+		return nil, loopHint(s.c.Device, err)
 	}
 	resolve, cancel := context.WithTimeout(ctx, exchange.StepTimeout/2)
 	defer cancel()
