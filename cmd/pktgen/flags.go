@@ -54,10 +54,10 @@ var flagTable = []flagSpec{
 	{name: "tso", usage: "MSS: send payloads that the device cuts into frames of so many payload bytes; counts are of frames", on: onSend},
 	{name: "payload", usage: "bytes of a payload that --tso cuts (default 64k, which is 64000)", on: onSend},
 	{name: "queues", short: "q", value: "1", usage: "send queues that share one schedule", on: onSend},
-	{name: "burst", value: "0", usage: "frames for each doorbell at most; 0: chosen", on: onSend},
+	{name: "burst", value: "0", usage: "frames for each doorbell at most; 0: chosen; to catch up, several ring at once", on: onSend},
 	{name: "latency", value: "all", usage: "all, sample:N (every N-th packet of a flow) or off", on: onAll},
 	{name: "drain", value: "100ms", usage: "wait for late frames after the last one sent, at most 60s", on: onSend},
-	{name: "on-late", value: "burst", usage: "missed departures: burst (catch up by 64, then slip), skip or slip", on: onSend},
+	{name: "on-late", value: "burst", usage: "missed departures: burst (catch up by 64, then slip), skip (catch up by 64, leave out the rest) or slip", on: onSend},
 	{name: "no-tag", usage: "frames carry no tag: counts only; to send, smaller ones", on: onAll, boolean: true},
 	{name: "run", usage: "run token that tx and a separate rx share (tx prints it)", on: onAll},
 	{name: "hello", usage: "add marked frames before and after the run, the last with totals", on: onSend, boolean: true},
@@ -124,7 +124,7 @@ func (f *flags) config(newSeed func() uint64) (c traffic.Config, err error) {
 		}
 		if *p == "" {
 			if f.given(s.name) { // a variable of a script that is not set, mostly
-				return c, &traffic.UsageError{Thing: s.name, Hint: "is empty; give a value or leave --" + s.name + " out"}
+				return c, results.Usage(s.name, "", "is empty; give a value or leave --"+s.name+" out")
 			}
 			continue
 		}
@@ -133,7 +133,7 @@ func (f *flags) config(newSeed func() uint64) (c traffic.Config, err error) {
 		}
 	}
 	if f.str("tso") != "" && f.given("size") {
-		return c, &results.UsageError{Thing: "size", Value: f.str("size"), Hint: "the sizes follow from --tso and --payload; leave --size out"}
+		return c, results.Usage("size", f.str("size"), "the sizes follow from --tso and --payload; leave --size out")
 	}
 	if f.str("seed") == "" {
 		c.Seed = newSeed()
@@ -148,10 +148,10 @@ func setField(c *traffic.Config, name, s string) (err error) {
 		n, err = results.ParseCount(name, s, limit)
 		return int(n)
 	}
-	fromOne := func(limit uint64) int {
+	from := func(least int, limit uint64) int {
 		n := number(limit)
-		if err == nil && n == 0 {
-			err = &traffic.UsageError{Thing: name, Value: s, Hint: fmt.Sprintf("must be more than 0; use 1 to %d", limit)}
+		if err == nil && n < least {
+			err = results.Usage(name, s, fmt.Sprintf("must be more than %d; use %d to %d", least-1, least, limit))
 		}
 		return n
 	}
@@ -183,17 +183,17 @@ func setField(c *traffic.Config, name, s string) (err error) {
 	case "flow-label":
 		c.FlowLabel, err = traffic.ParseFlowLabels(name, s)
 	case "ttl":
-		c.TTL = fromOne(255)
+		c.TTL = from(1, 255)
 	case "csum":
 		c.Csum, err = traffic.ParseCsum(s)
 	case "tso":
-		c.TSO.MSS = fromOne(1<<16 - 1)
+		c.TSO.MSS = from(traffic.MinPiece(c), 1<<16-1) // the table has what that depends on before this
 	case "payload":
-		c.TSO.Payload = fromOne(traffic.MaxPayload)
+		c.TSO.Payload = from(traffic.MinPiece(c), traffic.MaxPayload)
 	case "flows":
 		c.Flows = number(traffic.MaxFlows)
 	case "queues":
-		c.Queues = fromOne(traffic.MaxQueues)
+		c.Queues = from(1, traffic.MaxQueues)
 	case "burst":
 		c.Burst = number(traffic.MaxBurst)
 	case "seed":

@@ -95,6 +95,12 @@ func TestBadRequests(t *testing.T) {
 		{"tx loop: -n -1", `count "-1": out of range; use a whole number such as 1000, 10k or 2m, at most 4611686018427387904`},
 		{"tx loop: --queues 0.5", `queues "0.5": out of range; use a whole number such as 1000, 10k or 2m, at most 256`},
 		{"tx loop: --queues 0", `queues "0": must be more than 0; use 1 to 256`},
+		{"tx loop:a --rx loop:b?drop=1", `rx "loop:b?drop=1": is another loop than loop:a, whose frames stay on it; use --rx loop:a`},
+		{"plan loop: --rx loop:b", `rx "loop:b": is another loop than loop:, whose frames stay on it; use --rx loop:`},
+		{"tx loop: --tso 0", `tso "0": must be more than 17; use 18 to 65535`},
+		{"tx loop: --tso 0 --proto tcp", `tso "0": must be more than 15; use 16 to 65535`},
+		{"tx loop: --tso 17", `tso "17": must be more than 17; use 18 to 65535`},
+		{"tx loop: --tso 100 --payload 15", `payload "15": must be more than 17; use 18 to 65536`},
 		{"tx loop: --ttl 0", `ttl "0": must be more than 0; use 1 to 255`},
 		{"tx loop: --flows 10 --src 10.0.0.0/8:rand --sport 7", `flows "10": the fields take only 1 different values; widen --src, --dst, --sport or --dport to at least as many (all of them step together, so their numbers should have no common divisor; one with :rand does not count, its values may repeat)`},
 		{"tx loop: --flows 17m", `flows "17m": out of range; use a whole number such as 1000, 10k or 2m, at most 16777216`},
@@ -105,7 +111,7 @@ func TestBadRequests(t *testing.T) {
 		{"tx loop: --dmac nope", `dmac "nope": "nope" is not one; use aa:bb:cc:dd:ee:ff, a range a-b, a list a,b,c, each with :inc, :dec or :rand`},
 		{"tx loop: --latency some", `latency "some": not a mode; use all, sample:N (every N-th packet of a flow) or off`},
 		{"tx loop: --proto sctp", `proto "sctp": not a protocol; use udp or tcp`},
-		{"tx loop: --on-late never", `on-late "never": not a policy; use burst (catch up by 64 frames, then slip), skip or slip`},
+		{"tx loop: --on-late never", `on-late "never": not a policy; use burst (catch up by 64 frames, then slip), skip (catch up by 64, leave out the rest) or slip`},
 		{"tx loop: --drain 2m", `drain "2m0s": the tag's clock wraps; use at most 60s`},
 		{"tx loop: -o xml", `output "xml": not a format; use text, json, jsonl, csv or none`},
 		{"tx loop: --seed x", `seed "x": not a seed; use a number such as 7 or 0x5eed`},
@@ -286,7 +292,7 @@ func TestEveryFlagIsRead(t *testing.T) {
 		var a, b traffic.Config
 		other := map[string]string{
 			"rate": "1pps", "size": "65", "proto": "tcp", "src": "10.0.0.1", "dst": "10.0.0.1", "smac": "02:00:00:00:00:01",
-			"dmac": "02:00:00:00:00:01", "latency": "all", "on-late": "slip", "csum": "offload",
+			"dmac": "02:00:00:00:00:01", "latency": "all", "on-late": "slip", "csum": "offload", "tso": "100", "payload": "100",
 		}[f.name]
 		if other == "" {
 			other = "3"
@@ -320,7 +326,7 @@ func TestPlanListProbeVersionCompletion(t *testing.T) {
 		"plan loop: -o json -n 1":               `"schema": "bluering.pktgen.plan/1"`,
 		"list":                                  "loop:",
 		"list --json":                           `"uri":"loop:"`,
-		"probe loop:":                           "backend loop (not a wire)",
+		"probe loop:":                           "loop: ready\n  backend loop (not a wire)",
 		"probe loop: --json":                    `"is_wire":false`,
 		"--version":                             "pktgen version ",
 		"completion bash":                       "pktgen",

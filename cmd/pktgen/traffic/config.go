@@ -126,9 +126,10 @@ type LatencyMode struct{ EveryN uint64 }
 // OnLate says what a sender does with slots of the schedule it has missed.
 type OnLate uint8
 
-// The three ways. LateBurst, the default, catches up with up to 64 frames and
-// then slips; LateSkip drops the missed slots and counts them unsent; LateSlip
-// moves the rest of the schedule.
+// The three ways. LateBurst, the default, sends up to 64 missed frames at once,
+// whatever Config.Burst is, and moves the rest of the schedule; LateSkip sends as
+// many, leaves out the slots beyond and counts them unsent; LateSlip moves the
+// schedule for each frame missed.
 const (
 	LateBurst OnLate = iota
 	LateSkip

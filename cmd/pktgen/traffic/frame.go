@@ -34,6 +34,10 @@ func headerBytes(c *Config) int {
 	return n
 }
 
+// MinPiece is the smallest TSO.MSS of c: room for a tag, in no frame below the
+// smallest.
+func MinPiece(c *Config) int { return max(tagBytes, minFrameSize-fcsBytes-headerBytes(c)) }
+
 // MinSize is the smallest -s, FCS included, that holds the headers of c's
 // frames and, unless NoTag, the tag.
 func MinSize(c *Config) int {

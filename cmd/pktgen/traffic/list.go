@@ -54,7 +54,7 @@ func ListText(ports []ListedPort) string {
 
 // PortText is what `pktgen probe` prints.
 func PortText(p *PortFacts) string {
-	s := fmt.Sprintf("%s: ready\n  backend %s\n  mac %s\n  link %s\n", p.URI, backendText(&p.Port), results.OrDash(p.MAC), results.Speed(p.SpeedBPS))
+	s := fmt.Sprintf("%s: ready\n  backend %s\n  mac %s\n  link %s\n", strings.TrimSuffix(p.URI, ":"), backendText(&p.Port), results.OrDash(p.MAC), results.Speed(p.SpeedBPS))
 	if p.MaxFrame > 0 {
 		s += fmt.Sprintf("  largest frame %d B with FCS, %d with a VLAN tag\n", p.MaxFrame+fcsBytes-vlanBytes, p.MaxFrame+fcsBytes)
 	}

@@ -109,10 +109,8 @@ func (c Config) Check() error {
 func (c *Config) fill(tx, rx *PortFacts) error {
 	c.TTL = max(c.TTL, 1)
 	c.Queues = max(c.Queues, 1)
-	for _, uri := range []string{c.TX, c.RX} {
-		if strings.HasPrefix(uri, "udp:") {
-			return results.Usage("port", uri, "carries RoCE v2 datagrams only, and no frames of pktgen's; use packet:INTERFACE or xdp:INTERFACE, or udecho")
-		}
+	if err := checkKinds(c); err != nil {
+		return err
 	}
 	switch {
 	case c.TTL > 255:
@@ -143,6 +141,28 @@ func (c *Config) fill(tx, rx *PortFacts) error {
 	return c.fillTSO()
 }
 
+// checkKinds refuses ports that no frame of pktgen's can pass, or pass between.
+func checkKinds(c *Config) error {
+	for _, uri := range []string{c.TX, c.RX} {
+		if strings.HasPrefix(uri, "udp:") {
+			return results.Usage("port", uri, "carries RoCE v2 datagrams only, and no frames of pktgen's; use packet:INTERFACE or xdp:INTERFACE, or udecho")
+		}
+	}
+	from, fromLoop := loopName(c.TX)
+	to, toLoop := loopName(c.RX)
+	if fromLoop && toLoop && from != to {
+		return results.Usage("rx", c.RX, fmt.Sprintf("is another loop than %s, whose frames stay on it; use --rx loop:%s", c.TX, from))
+	}
+	return nil
+}
+
+// loopName is the name of a loop, which may be empty; false: another port.
+func loopName(uri string) (string, bool) {
+	rest, ok := strings.CutPrefix(uri, "loop:")
+	name, _, _ := strings.Cut(rest, "?")
+	return name, ok
+}
+
 // fillTSO derives the frame sizes from the pieces.
 func (c *Config) fillTSO() error {
 	t := &c.TSO
@@ -155,7 +175,7 @@ func (c *Config) fillTSO() error {
 	if t.Payload == 0 {
 		t.Payload = DefaultPayload
 	}
-	n, least := t.segments(), max(tagBytes, minFrameSize-fcsBytes-headerBytes(c))
+	n, least := t.segments(), MinPiece(c)
 	switch {
 	case t.MSS < least || t.MSS > maxFrameSize:
 		return results.Usage("tso", strconv.Itoa(t.MSS), fmt.Sprintf("use %d to %d bytes", least, maxFrameSize))

@@ -47,8 +47,8 @@ type Report struct {
 	FloorLatency         *Summary `json:"floor_latency_ns,omitempty"`
 	FloorClockStepNS     int64    `json:"floor_clock_step_ns,omitempty"`
 	ReorderExtentMaxSeqs uint64   `json:"reorder_extent_max_packets"`
-	WindowPackets        uint64   `json:"flow_window_packets"` // sequences remembered per flow
-	LongestBurst         uint64   `json:"longest_unplanned_burst_packets"`
+	WindowPackets        uint64   `json:"flow_window_packets"`             // sequences remembered per flow
+	LongestBurst         uint64   `json:"longest_unplanned_burst_packets"` // that left at once to catch up, by one doorbell or several
 
 	Drops  map[string]uint64 `json:"drops_packets"` // by reason, both ports
 	Queues []QueueCounts     `json:"queues"`

@@ -43,7 +43,7 @@ func ParseOnLate(s string) (OnLate, error) {
 			return o, nil
 		}
 	}
-	return 0, results.Usage("on-late", s, "not a policy; use burst (catch up by 64 frames, then slip), skip or slip")
+	return 0, results.Usage("on-late", s, "not a policy; use burst (catch up by 64 frames, then slip), skip (catch up by 64, leave out the rest) or slip")
 }
 
 // ParseCsum reads software or offload.
