@@ -46,7 +46,7 @@ func (a *app) plan(f *flags, port string) error {
 		_, err = fmt.Fprint(a.Out, text)
 		return err
 	case results.CSV:
-		return &traffic.UsageError{Thing: "output", Value: "csv", Hint: "a plan has no rows; use text, json or jsonl"}
+		return results.Usage("output", "csv", "a plan has no rows; use text, json or jsonl")
 	}
 	record, err := p.Record()
 	if err != nil {

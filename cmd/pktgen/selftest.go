@@ -42,7 +42,7 @@ func (a *app) selfTestAndTell(ctx context.Context, duration, output string) erro
 		return err
 	}
 	if format != results.Text && format != results.JSON {
-		return &traffic.UsageError{Thing: "output", Value: output, Hint: "a floor is one record; use text or json"}
+		return results.Usage("output", output, "a floor is one record; use text or json")
 	}
 	if ctx == nil {
 		ctx = context.Background()
@@ -71,7 +71,7 @@ func (a *app) floor(ctx context.Context, f *flags) (*traffic.Floor, error) {
 	path := f.str("floor")
 	switch {
 	case path != "" && f.is("self-test"):
-		return nil, &traffic.UsageError{Thing: "floor", Value: path, Hint: "is read or measured; use --floor or --self-test, not both"}
+		return nil, results.Usage("floor", path, "is read or measured; use --floor or --self-test, not both")
 	case path != "":
 		return traffic.ReadFloor(path)
 	case !f.is("self-test"):
