@@ -3,10 +3,10 @@ package vmtest
 import (
 	"bufio"
 	"bytes"
+	"debug/elf"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -74,13 +74,33 @@ func unavailable() error {
 	if runtime.GOARCH != "amd64" {
 		return errors.New("the machine is amd64's, and this is " + runtime.GOARCH)
 	}
-	for _, program := range []string{"qemu-system-x86_64", "busybox"} {
-		if _, err := exec.LookPath(program); err != nil {
-			return err
-		}
+	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
+		return err
+	}
+	if err := static("busybox"); err != nil {
+		return err
 	}
 	_, err := preparedKernel()
 	return err
+}
+
+// static tells whether a program needs no libraries, which the machine's first root does not have.
+func static(program string) error {
+	path, err := exec.LookPath(program)
+	if err != nil {
+		return err
+	}
+	f, err := elf.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			return fmt.Errorf("%s is not static, as that of Debian's package %s-static is", path, program)
+		}
+	}
+	return nil
 }
 
 // Machine is a running virtual machine. Its methods may be called from any
@@ -286,5 +306,3 @@ func (c *tail) String() string {
 	defer c.mu.Unlock()
 	return c.b.String()
 }
-
-var _ io.Writer = (*tail)(nil)
