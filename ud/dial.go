@@ -16,7 +16,7 @@ import (
 // Limits of a Listener.
 const (
 	pause        = 10 * time.Millisecond
-	maxSettingUp = 32   // exchanges at a time; further clients wait
+	maxSettingUp = 256  // exchanges at a time; further clients wait
 	maxRemotes   = 1024 // sessions at a time; further clients are turned away
 	waitingMost  = 64   // remotes that nobody has accepted yet; further ones are served all the same
 )
@@ -260,7 +260,7 @@ func (l *Listener) serve(conn net.Conn) {
 		}
 		return l.counts(r)
 	})
-	if _, silent := l.p.(exchange.Pingpong); !silent {
+	if s.TellsEnd() {
 		r.Close()
 		return
 	}

@@ -14,5 +14,5 @@
 // It knows no queue: the caller has receives posted before it calls Client, and
 // before its accept function returns. Nothing that a peer sends makes it hang,
 // grow or panic: each message has one length or a small limit, each step of the
-// set-up a deadline, and every wait a context.
+// set-up a deadline, the first a short one, and every wait a context.
 package exchange

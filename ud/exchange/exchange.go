@@ -19,6 +19,10 @@ const DefaultQKey = 0x11111111
 // has only its context.
 const StepTimeout = 10 * time.Second
 
+// FirstTimeout bounds a server's wait for the first message. Clients of all protocols write it as soon as they are
+// connected; who does not, holds a place that another could have.
+const FirstTimeout = 3 * time.Second
+
 // Errors a caller may want to test for. They come wrapped with what was read.
 var (
 	// ErrMessage: the peer does not speak this protocol.
@@ -132,6 +136,10 @@ func (s *Session) Counts(ctx context.Context) (Counts, error) {
 	}
 	return s.counts(ctx)
 }
+
+// TellsEnd reports whether Serve returns no earlier than the client is through. With Pingpong it returns at once: nobody
+// tells when the run ends.
+func (s *Session) TellsEnd() bool { return s.serve != nil }
 
 // Finish is a client's last step. The connection stays the caller's to close.
 func (s *Session) Finish(ctx context.Context) error {

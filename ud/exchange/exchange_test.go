@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/bluering/bluering/ud/exchange"
@@ -95,6 +96,22 @@ func told(i exchange.Info, mtu int) exchange.Info {
 	return i
 }
 
+// answering is a server that hears want from its client and tells alice.
+func answering(t *testing.T, p exchange.Protocol, want exchange.Info) func(ctx context.Context, conn net.Conn) error {
+	return func(ctx context.Context, conn net.Conn) error {
+		s, err := p.Server(ctx, conn, func(theirs exchange.Info) (exchange.Info, error) {
+			if theirs != want {
+				t.Errorf("%+v, want %+v", theirs, want)
+			}
+			return alice, nil
+		})
+		if err != nil {
+			return err
+		}
+		return s.Serve(ctx, nil)
+	}
+}
+
 func TestPingpongClientSpeaksToTheLetter(t *testing.T) {
 	err := play(t, []turn{{alicePingpong, bobPingpong}, {done, ""}}, func(ctx context.Context, conn net.Conn) error {
 		s, err := exchange.Pingpong{}.Client(ctx, conn, alice)
@@ -116,18 +133,7 @@ func TestPingpongClientSpeaksToTheLetter(t *testing.T) {
 }
 
 func TestPingpongServerSpeaksToTheLetter(t *testing.T) {
-	err := play(t, []turn{{"", bobPingpong}, {alicePingpong, done}}, func(ctx context.Context, conn net.Conn) error {
-		s, err := exchange.Pingpong{}.Server(ctx, conn, func(theirs exchange.Info) (exchange.Info, error) {
-			if theirs != told(bob, 0) {
-				t.Errorf("%+v", theirs)
-			}
-			return alice, nil
-		})
-		if err != nil {
-			return err
-		}
-		return s.Serve(ctx, nil)
-	})
+	err := play(t, []turn{{"", bobPingpong}, {alicePingpong, done}}, answering(t, exchange.Pingpong{}, told(bob, 0)))
 	if err != nil {
 		t.Error(err)
 	}
@@ -183,18 +189,7 @@ func TestPerftestServerSpeaksToTheLetter(t *testing.T) {
 				turns = append(turns, turn{aliceKey, bobKey})
 			}
 			turns = append(turns, turn{aliceKey, bobKey}, turn{aliceKey, c.end})
-			err := play(t, turns, func(ctx context.Context, conn net.Conn) error {
-				s, err := exchange.Perftest{MTU: 1024}.Server(ctx, conn, func(theirs exchange.Info) (exchange.Info, error) {
-					if theirs != told(bob, 2048) {
-						t.Errorf("%+v", theirs)
-					}
-					return alice, nil
-				})
-				if err != nil {
-					return err
-				}
-				return s.Serve(ctx, nil)
-			})
+			err := play(t, turns, answering(t, exchange.Perftest{MTU: 1024}, told(bob, 2048)))
 			if err != nil {
 				t.Error(err)
 			}
@@ -448,6 +443,43 @@ func TestNothingHangs(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestSilentClientsLoseTheirPlaceSoon: a server waits less for the first message than for the others.
+func TestSilentClientsLoseTheirPlaceSoon(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		p     exchange.Protocol
+		turns []turn
+		after time.Duration
+	}{
+		{"pingpong, first", exchange.Pingpong{}, nil, exchange.FirstTimeout},
+		{"pingpong, later", exchange.Pingpong{}, []turn{{"", bobPingpong}, {alicePingpong, ""}}, exchange.StepTimeout},
+		{"perftest, first", exchange.Perftest{}, nil, exchange.FirstTimeout},
+		{"perftest, later", exchange.Perftest{}, []turn{{"", debian606}, {ours610, ""}}, exchange.StepTimeout},
+		{"native, first", exchange.Native{}, nil, exchange.FirstTimeout},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ours, peer := net.Pipe()
+				defer peer.Close()
+				ended := make(chan error, 1)
+				go func() { ended <- server(c.p)(t.Context(), ours) }()
+				for i, x := range c.turns {
+					if _, err := io.ReadFull(peer, make([]byte, len(x.want))); err != nil {
+						t.Fatal(i, err)
+					}
+					if _, err := io.WriteString(peer, x.say); err != nil {
+						t.Fatal(i, err)
+					}
+				}
+				start := time.Now()
+				if err := <-ended; !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != c.after {
+					t.Errorf("%v after %v, want the deadline after %v", err, time.Since(start), c.after)
+				}
+			})
+		})
 	}
 }
 

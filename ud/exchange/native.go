@@ -40,7 +40,7 @@ func (Native) Name() string { return "native" }
 // native is a session's state.
 type native struct {
 	*Session
-	version uint16 // of this session
+	version uint16 // of this exchange
 	buf     [nativeHead + nativeMax]byte
 }
 
@@ -188,7 +188,7 @@ func (n *native) ask(ctx context.Context, kind byte) (c Counts, err error) {
 // Server learns theirs and tells mine.
 func (Native) Server(ctx context.Context, conn net.Conn, accept func(Info) (Info, error)) (*Session, error) {
 	n := &native{Session: &Session{l: link{"native", conn}}, version: NativeVersion}
-	err := n.l.step(ctx, StepTimeout, "read the peer's address", func() error {
+	err := n.l.step(ctx, FirstTimeout, "read the peer's address", func() error {
 		err := n.hello()
 		if errors.Is(err, ErrVersion) || errors.Is(err, ErrNoGID) {
 			n.refuse(err)

@@ -80,7 +80,11 @@ type perftest struct {
 
 // pair sends ours and gets theirs, or the other way round.
 func (p *perftest) pair(ctx context.Context, what string, ours, theirs []byte) error {
-	return p.l.step(ctx, StepTimeout, what, func() error {
+	timeout := StepTimeout
+	if !p.client && p.Version == "" { // nothing has come yet
+		timeout = FirstTimeout
+	}
+	return p.l.step(ctx, timeout, what, func() error {
 		if p.client {
 			if err := p.l.write(ours); err != nil {
 				return err

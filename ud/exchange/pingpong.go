@@ -71,7 +71,7 @@ func (Pingpong) Client(ctx context.Context, conn net.Conn, mine Info) (*Session,
 func (Pingpong) Server(ctx context.Context, conn net.Conn, accept func(Info) (Info, error)) (*Session, error) {
 	s := &Session{l: link{"pingpong", conn}}
 	var b [pingpongBytes]byte
-	err := s.l.step(ctx, StepTimeout, "read the peer's address", func() (err error) {
+	err := s.l.step(ctx, FirstTimeout, "read the peer's address", func() (err error) {
 		if err = s.l.read(b[:]); err == nil {
 			s.Theirs, err = parsePingpong(b[:])
 		}
