@@ -17,29 +17,13 @@ func FillIPv4(header []byte) {
 // TCP or UDP, is cut, or has a length of its own that passes end, stays. The
 // rest is as VerifyL4 says; a UDP checksum of 0 is written as 0xffff.
 func FillL4(frame []byte, l3Off, l4Off, end int, l4Proto uint8) bool {
-	if l3Off < 0 || l4Off < l3Off+20 || end < l4Off+8 || end > len(frame) {
-		return false
-	}
-	ip, segment := frame[l3Off:l4Off], frame[l4Off:end]
-	at := 6
-	switch l4Proto {
-	case protoUDP:
-		n := int(binary.BigEndian.Uint16(segment[4:]))
-		if n < 8 || n > len(segment) {
-			return false
-		}
-		segment = segment[:n]
-	case protoTCP:
-		if len(segment) < 20 {
-			return false
-		}
-		at = 16
-	default:
-		return false
-	}
-	pseudo, ok := pseudoOf(ip, l4Proto, uint32(len(segment)))
+	segment, pseudo, ok := segmentOf(frame, l3Off, l4Off, end, l4Proto)
 	if !ok {
 		return false
+	}
+	at := tcpChecksum
+	if l4Proto == protoUDP {
+		at = udpChecksum
 	}
 	segment[at], segment[at+1] = 0, 0
 	c := Finish(Sum(segment, pseudo))
@@ -48,15 +32,4 @@ func FillL4(frame []byte, l3Off, l4Off, end int, l4Proto uint8) bool {
 	}
 	binary.BigEndian.PutUint16(segment[at:], c)
 	return true
-}
-
-// pseudoOf sums the pseudo header of an IPv4 or IPv6 header.
-func pseudoOf(ip []byte, l4Proto uint8, length uint32) (sum uint32, ok bool) {
-	switch {
-	case ip[0]>>4 == 4:
-		return Pseudo4((*[4]byte)(ip[12:]), (*[4]byte)(ip[16:]), l4Proto, length), true
-	case ip[0]>>4 == 6 && len(ip) >= 40:
-		return Pseudo6((*[16]byte)(ip[8:]), (*[16]byte)(ip[24:]), l4Proto, length), true
-	}
-	return 0, false
 }
