@@ -4,13 +4,10 @@ import (
 	"context"
 	"io"
 	"net"
-	"os"
 	"runtime"
 	"strings"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/bluering/bluering/bench/liveframes"
 	"github.com/bluering/bluering/internal/nstest"
@@ -18,20 +15,10 @@ import (
 
 func TestMain(m *testing.M) { nstest.Main(m) }
 
-// needRoot skips unless this is root of the first user namespace, whose rights it takes to load XDP programs.
-func needRoot(t *testing.T) {
-	t.Helper()
-	nstest.Need(t)
-	home, err := os.ReadFile("/proc/self/uid_map")
-	if err != nil || unix.Geteuid() != 0 || !strings.Contains(string(home), "4294967295") {
-		t.Skip("needs root: it loads XDP programs")
-	}
-}
-
 // pair is a veth whose far end counts and drops in XDP, and a source of 60-byte frames at its near end.
 func pair(t *testing.T) (s *liveframes.Source, counts func() nstest.Counters) {
 	t.Helper()
-	needRoot(t)
+	nstest.Root(t)
 	a, b, ns := nstest.Veth(t)
 	var drop io.Closer
 	nstest.Do(t, ns, func() (err error) {
@@ -116,7 +103,7 @@ func TestOpenNamesTheLength(t *testing.T) {
 }
 
 func TestSendWithoutAnInterfaceFails(t *testing.T) {
-	needRoot(t)
+	nstest.Root(t)
 	s, err := liveframes.Open(1<<30, make([]byte, 60))
 	if err != nil {
 		t.Fatal(err)

@@ -18,19 +18,18 @@ const (
 
 // Sizes of RoCEv2 headers and the trailing invariant CRC, in bytes.
 const (
-	BTHBytes    = 12
-	DETHBytes   = 8
-	ImmDtBytes  = 4
-	ICRCBytes   = 4
-	MaxRoCEMTU  = 4096
-	minRoCEMTU  = 256
-	roceMTUTax  = 80 // headers that Linux' rxe takes off the interface's MTU
-	low24       = 1<<24 - 1
-	multicastQP = low24
+	BTHBytes   = 12
+	DETHBytes  = 8
+	ImmDtBytes = 4
+	ICRCBytes  = 4
+	MaxRoCEMTU = 4096
+	minRoCEMTU = 256
+	roceMTUTax = 80 // headers that Linux' rxe takes off the interface's MTU
+	low24      = 1<<24 - 1
 )
 
 // MulticastQPN is the destination QPN of a datagram to a multicast group.
-const MulticastQPN = multicastQP
+const MulticastQPN = low24
 
 // UD is the transport header of a UD datagram: BTH, DETH and, with HasImm, ImmDt. QPNs and PSN have 24 bits.
 //

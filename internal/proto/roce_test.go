@@ -387,8 +387,7 @@ func FuzzUD(f *testing.F) {
 	})
 }
 
-// BenchmarkICRC sets the ICRC beside one hash/crc32 call over the same bytes.
-// Going on from any multiple of 4 behind the masked fields gives what ICRC gives at once.
+// TestICRCGoesOn: going on from any multiple of 4 behind the masked fields gives what ICRC gives at once.
 func TestICRCGoesOn(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(5, 6))
 	l3 := make([]byte, 400)
@@ -405,6 +404,7 @@ func TestICRCGoesOn(t *testing.T) {
 	}
 }
 
+// BenchmarkICRC sets the ICRC beside one hash/crc32 call over the same bytes.
 func BenchmarkICRC(b *testing.B) {
 	for _, payload := range []int{64, 4096} {
 		l3 := make([]byte, 20+8+20+payload+4)
