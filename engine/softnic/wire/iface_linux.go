@@ -28,6 +28,8 @@ type iface struct {
 	info   Info
 	fd     int // a socket of the interface's namespace, for questions
 	net    ifaceNet
+	// carrierReturns: a lost carrier is no error, since the wire's sockets outlive it.
+	carrierReturns bool
 }
 
 // inNetNS runs f on a thread in that namespace. The thread comes back, or is never used again.
@@ -174,7 +176,7 @@ func (w *iface) linkState() error {
 	switch flags := r.Uint16(); {
 	case flags&unix.IFF_UP == 0:
 		return ErrDown
-	case flags&unix.IFF_RUNNING == 0:
+	case flags&unix.IFF_RUNNING == 0 && !w.carrierReturns:
 		return ErrNoCarrier
 	}
 	return nil

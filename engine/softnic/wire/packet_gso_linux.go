@@ -295,16 +295,16 @@ func finishSuper(header []byte, payload, mss int, h *proto.Headers, vnet []byte)
 	binary.NativeEndian.PutUint16(vnet[vnetCsumOff:], uint16(check))
 }
 
-// skip gives up the message that the kernel refuses for good; it was the first of the last push.
-func (t *gsoTx) skip() (frames uint64) {
-	for range max(t.of[0], 1) {
-		if t.sent != t.tail {
-			f, _ := t.weigh(&t.entries[t.sent&t.mask])
-			frames += uint64(f)
-			t.retire()
-		}
+func (t *gsoTx) skip() (frames uint64) { return t.giveUp(t.of[0]) }
+func (t *gsoTx) drop() (frames uint64) { return t.giveUp(t.pending()) }
+
+// giveUp forgets entries, and counts the frames they would have become.
+func (t *gsoTx) giveUp(entries int) (frames uint64) {
+	for range entries {
+		f, _ := t.weigh(&t.entries[t.sent&t.mask])
+		frames += uint64(f)
+		t.retire()
 	}
-	t.of[0] = 0
 	return frames
 }
 

@@ -27,27 +27,18 @@ const (
 //
 // The socket ignores frames that this host sends, and takes promiscuous membership.
 type packet struct {
-	iface
-	mem    []byte // both rings, one mapping: the receive ring first
-	rx     packetRx
-	tx     packetTx
-	gso    *gsoTx // is tx, with gso=auto; else nil
-	clk    clock.Clock
-	health int64 // when the interface was last asked after
-	err    lasting
-	failed error // of one frame, for the next Flush
-	stats  Stats
+	kernelWire[packetTx]
+	mem []byte // both rings, one mapping: the receive ring first
+	rx  packetRx
+	gso *gsoTx // is tx, with gso=auto; else nil
 }
 
-// packetTx is one way of giving frames to the kernel.
+// packetTx is one way of sending by a packet socket.
 type packetTx interface {
-	reserve(lens []int32, bufs [][]byte) int
-	commit(n int)
-	// push offers committed frames to the kernel until it takes no more or all are gone. It returns how many it
-	// took and why it stopped; a frame it will never take is skipped by skip, which tells how many they are.
-	push() (frames int, bytes uint64, err error)
-	skip() uint64
-	pending() int
+	kernelTx
+	// skip gives up the first frame of the last push, which the kernel refuses for good, or, of what it would have
+	// cut, frames.
+	skip() (frames uint64)
 	padded() uint64
 }
 
@@ -57,8 +48,8 @@ func OpenPacket(ifname string, o PacketOptions) (Wire, error) {
 	if o.Clock == nil {
 		o.Clock = clock.System()
 	}
-	w := &packet{clk: o.Clock}
-	w.ifname, w.fd = ifname, -1
+	w := &packet{}
+	w.clk, w.ifname, w.fd = o.Clock, ifname, -1
 	w.info = Info{Name: "packet:" + ifname, Kind: "packet", NetNS: o.NetNS, MinFrame: MinFrame}
 	err := inNetNS(o.NetNS, func() error { return w.open(ifname, o) })
 	if err != nil {
@@ -80,7 +71,7 @@ func (w *packet) open(ifname string, o PacketOptions) error {
 	if err != nil {
 		return fmt.Errorf("socket: %w", err)
 	}
-	w.fd = fd
+	w.fd, w.checked = fd, []int{fd}
 	w.info.SpeedBPS = ethtoolSpeed(fd, ifname)
 	if err := w.awaitCarrier(context.Background()); err != nil {
 		return err
@@ -233,109 +224,36 @@ func pow2ceil(n int) int {
 	return p
 }
 
-func (w *packet) Info() Info { return w.info }
-
-func (w *packet) Reserve(lens []int32, bufs [][]byte) int {
-	if w.err.get() != nil {
-		return 0
-	}
-	n := w.tx.reserve(lens, bufs)
-	if n < len(lens) {
-		if err := lengthError(w.info.Name, lens[n], w.info.MaxFrame); err != nil {
-			w.failed = err
-			w.stats.TxErrors++
-		}
-	}
-	return n
-}
-
-func (w *packet) Commit(n int) {
-	if w.err.get() == nil {
-		w.tx.commit(n)
-	}
-}
-
-func (w *packet) Pending() int {
-	if w.tx == nil {
-		return 0
-	}
-	return w.tx.pending()
-}
-
 // Flush offers the committed frames to the kernel. Those it has no room for stay pending, so that no frame is
 // lost and all counts are exact.
 func (w *packet) Flush() error {
-	if w.err.get() != nil {
-		return w.err.get()
+	if err := w.err.get(); err != nil {
+		return err
 	}
-	err := w.failed
-	w.failed = nil
+	err := w.takeFailed()
 	for w.tx.pending() > 0 {
-		frames, bytes, why := w.tx.push()
-		w.stats.TxFrames += uint64(frames)
-		w.stats.TxBytes += bytes
+		frames, why := w.push()
 		switch why {
 		case nil, unix.EINTR:
 			continue
 		case unix.EAGAIN:
-			w.stats.TxRetries++
-			return err
-		case unix.ENOBUFS: // also what a lost carrier looks like
-			w.stats.TxRetries++
-			if frames == 0 {
-				w.look()
-			}
-			if w.err.get() != nil {
-				return w.err.get()
-			}
-			return err
+			return w.full(false, err)
+		case unix.ENOBUFS:
+			return w.full(frames == 0, err)
 		case unix.EINVAL:
 			if w.gso == nil {
-				w.broken(why)
-				return w.err.get()
+				return w.broken(why)
 			}
-			w.refuse()
+			w.stats.TxErrors += w.tx.skip()
 			err = fmt.Errorf("wire: %s: the kernel refuses to cut a packet: %w", w.info.Name, why)
 		case unix.EMSGSIZE:
-			w.refuse()
+			w.stats.TxErrors += w.tx.skip()
 			err = fmt.Errorf("%w: %s: one longer than %d must carry an 802.1Q tag", ErrTooLong, w.info.Name, w.info.MTU+headerBytes)
 		default:
-			w.broken(why)
-			return w.err.get()
+			return w.broken(why)
 		}
 	}
 	return err
-}
-
-// look asks after the interface now, if that was not done a moment ago.
-func (w *packet) look() {
-	now := w.clk.Now()
-	if w.err.get() != nil || w.fd < 0 || uint64(now-w.health) < uint64(healthEvery) && w.health != 0 {
-		return
-	}
-	w.health = now
-	if err := w.linkState(); err != nil {
-		w.broken(err)
-		return
-	}
-	// The error of an interface that went down and came up again in between: frames may have been missed.
-	if e, err := unix.GetsockoptInt(w.fd, unix.SOL_SOCKET, unix.SO_ERROR); err == nil && e != 0 {
-		w.broken(unix.Errno(e))
-	}
-}
-
-// broken makes an error stay. Frames that wait for the kernel are errors then, so that sent, failed and
-// pending frames still add up to those committed.
-func (w *packet) broken(why error) {
-	w.err.set(w.lost(why))
-	for w.tx.pending() > 0 {
-		w.refuse()
-	}
-}
-
-// refuse gives up the next frame, or, of what the kernel would have cut, frames.
-func (w *packet) refuse() {
-	w.stats.TxErrors += w.tx.skip()
 }
 
 // MaxSuper is the longest packet that the kernel takes to cut; 0 without gso=auto.
@@ -414,14 +332,11 @@ func (w *packet) readDrops() {
 	}
 }
 
-func (w *packet) Err() error { return w.err.get() }
-
 func (w *packet) Close() error {
 	if w.fd < 0 {
 		return nil
 	}
 	w.readDrops()
-	w.stats.TxPadded, w.stats.RxTruncated = 0, 0
 	if w.tx != nil && w.err.get() == nil {
 		w.broken(ErrClosed)
 	}

@@ -75,6 +75,12 @@ func (t *mmsgTx) skip() uint64   { t.sent++; return 1 }
 func (t *mmsgTx) pending() int   { return int(t.tail - t.sent) }
 func (t *mmsgTx) padded() uint64 { return t.pads }
 
+func (t *mmsgTx) drop() (frames uint64) {
+	frames = t.tail - t.sent
+	t.sent = t.tail
+	return frames
+}
+
 // txDataOffset is where the kernel looks for the frame in a slot of a TPACKET_V2 transmit ring:
 // TPACKET2_HDRLEN less a sockaddr_ll.
 const txDataOffset = 32
@@ -165,7 +171,7 @@ func (t *ringTx) push() (frames int, bytes uint64, err error) {
 	return frames, bytes, err
 }
 
-// skip forgets a refused frame, or, on a wire that is broken, the next one.
+// skip forgets a refused frame, or, if the kernel found another to stop at, that.
 func (t *ringTx) skip() uint64 {
 	if t.refused > 0 {
 		t.refused--
@@ -173,6 +179,12 @@ func (t *ringTx) skip() uint64 {
 		t.sent++
 	}
 	return 1
+}
+
+func (t *ringTx) drop() (frames uint64) {
+	frames = t.tail - t.sent + uint64(t.refused)
+	t.sent, t.refused = t.tail, 0
+	return frames
 }
 
 func (t *ringTx) pending() int   { return int(t.tail-t.sent) + t.refused }

@@ -31,18 +31,11 @@ const (
 // The ICRC covers the IPv4 identification, which the kernel chooses: on an unconnected socket with path MTU discovery
 // it is 0 with DF. What arrives does not show it; 0 is put there and FlagIDUnknown says so.
 type udp struct {
-	iface
+	kernelWire[*udpTx]
 	addr   netip.Addr // bound to
-	tx     udpTx
 	rx     udpRx
-	clk    clock.Clock
-	health int64 // when the interface was last asked after
-	err    lasting
-	failed error // of a frame, for the next Flush
-	stats  Stats
 	armed  bool // a wait may have ended for an entry in the error queue
 	tries  int  // of the message at the head
-
 	closed bool
 	groups udpGroups
 }
@@ -53,8 +46,9 @@ func OpenUDP(addr string, o UDPOptions) (Wire, error) {
 	if o.Clock == nil {
 		o.Clock = clock.System()
 	}
-	w := &udp{clk: o.Clock}
-	w.fd = -1
+	w := &udp{}
+	w.clk, w.fd, w.tx = o.Clock, -1, new(udpTx)
+	w.carrierReturns = true
 	w.groups.init()
 	w.info = Info{Name: "udp:" + addr, Kind: "udp", NetNS: o.NetNS, UDPOnly: true, SrcPort: proto.RoCEPort}
 	a, err := netip.ParseAddr(addr)
@@ -257,53 +251,18 @@ func udpMAC(a netip.Addr) (m [6]byte) {
 	return m
 }
 
-// linkState asks after the interface. A carrier may come back, and the socket does not mind.
-func (w *udp) linkState() error {
-	if err := w.iface.linkState(); !errors.Is(err, ErrNoCarrier) {
-		return err
-	}
-	return nil
-}
-
-func (w *udp) Info() Info { return w.info }
-
-func (w *udp) Reserve(lens []int32, bufs [][]byte) int {
-	if w.err.get() != nil {
-		return 0
-	}
-	n := w.tx.reserve(lens, bufs)
-	if n < len(lens) {
-		if err := lengthError(w.info.Name, lens[n], w.info.MaxFrame); err != nil {
-			w.failed = err
-			w.stats.TxErrors++
-		}
-	}
-	return n
-}
-
-func (w *udp) Commit(n int) {
-	if w.err.get() == nil {
-		w.tx.commit(n)
-	}
-}
-
-func (w *udp) Pending() int { return w.tx.pending() }
-
 // Flush offers the committed frames to the kernel. Those it has no room for stay pending.
 func (w *udp) Flush() error {
-	if w.err.get() != nil {
-		return w.err.get()
+	if err := w.err.get(); err != nil {
+		return err
 	}
 	if n := w.tx.build(); n > 0 {
 		w.stats.TxErrors += uint64(n)
 		w.failed = fmt.Errorf("%w: %s: %s", ErrNotRoCE, w.info.Name, w.tx.unfit)
 	}
-	err := w.failed
-	w.failed = nil
+	err := w.takeFailed()
 	for w.tx.unsent() > 0 {
-		frames, bytes, why := w.tx.push()
-		w.stats.TxFrames += uint64(frames)
-		w.stats.TxBytes += bytes
+		frames, why := w.push()
 		if frames > 0 {
 			w.tries = 0
 		}
@@ -311,17 +270,9 @@ func (w *udp) Flush() error {
 		case nil, unix.EINTR:
 			continue
 		case unix.EAGAIN, unix.ENOBUFS: // the socket's buffer, the interface's queue: ENOBUFS comes with IP_RECVERR only
-			w.stats.TxRetries++
-			if why == unix.ENOBUFS {
-				w.look()
-			}
-			if w.err.get() != nil {
-				return w.err.get()
-			}
-			return err
+			return w.full(why == unix.ENOBUFS, err)
 		case unix.EBADF, unix.ENOTSOCK, unix.ENOMEM, unix.EFAULT:
-			w.broken(why)
-			return w.err.get()
+			return w.broken(why)
 		}
 		w.drainErrors() // a message that an ICMP error of an earlier one has stopped goes the next time
 		if w.tries++; w.tries < udpTries {
@@ -360,24 +311,6 @@ func (w *udp) drainErrorsOf(fd int) {
 			w.stats.TxUnreachable++
 		}
 	}
-}
-
-// look asks after the interface now, if that was not done a moment ago.
-func (w *udp) look() {
-	now := w.clk.Now()
-	if w.err.get() != nil || w.fd < 0 || uint64(now-w.health) < uint64(healthEvery) && w.health != 0 {
-		return
-	}
-	w.health = now
-	if err := w.linkState(); err != nil {
-		w.broken(err)
-	}
-}
-
-// broken makes an error stay. Frames that wait for the kernel are errors then.
-func (w *udp) broken(why error) {
-	w.err.set(w.lost(why))
-	w.stats.TxErrors += uint64(w.tx.drop())
 }
 
 // Next receives with one call, two when the last one filled what it was given, and of groups one for each.
@@ -432,8 +365,6 @@ func (w *udp) readDrops() {
 	}
 	w.stats.RxRingDrops = uint64(socketDrops(w.fd)) + w.groups.drops()
 }
-
-func (w *udp) Err() error { return w.err.get() }
 
 func (w *udp) Close() error {
 	if w.closed {

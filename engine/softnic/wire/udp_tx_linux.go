@@ -317,11 +317,10 @@ func (t *udpTx) skip() (to netip.Addr, frames int) {
 	return to, int(r.frames)
 }
 
-// drop forgets all frames.
-func (t *udpTx) drop() int {
-	n := t.pending()
+func (t *udpTx) drop() (frames uint64) {
+	frames = t.tail - t.sent
 	t.sent, t.built, t.head = t.tail, t.tail, t.next
-	return n
+	return frames
 }
 
 // noGSO takes the messages apart if the first is a run: one that an interface refuses.

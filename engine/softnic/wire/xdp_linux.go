@@ -3,13 +3,12 @@ package wire
 import (
 	"errors"
 	"fmt"
+	"math"
 	"sync/atomic"
 
 	"github.com/cilium/ebpf"
 	bpflink "github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
-
-	"github.com/bluering/bluering/internal/clock"
 )
 
 // xdp is a wire on a kernel interface, by AF_XDP sockets: one for each receive queue, and one to send by.
@@ -23,24 +22,17 @@ import (
 // in the receive ring or with the owner, and both rings have room for all: nothing is lost but by an owner that is
 // too slow. What the queues of this wire receive, the rest of the kernel does not see.
 type xdp struct {
-	iface
+	kernelWire[*xdpTx]
 	queues []xdpQueue
 	turn   int // the queue whose frames Next gives
 	held   int // frames given by the last Next and not released
-	tx     xdpTx
 	link   bpflink.Link
 	prog   *ebpf.Program
 	leaves bool // it leaves neighbour discovery to the kernel
 	socks  *ebpf.Map
-	busy   bool // a look at an empty queue drives the device
-	epoll  int
-	timer  alarm
+	busy   bool   // a look at an empty queue drives the device
+	wait   waiter // for frames in any queue, or the time to try again
 	armed  bool
-	clk    clock.Clock
-	health int64
-	err    lasting
-	failed error // of one frame, for the next Flush
-	stats  Stats
 	closed bool
 }
 
@@ -88,84 +80,23 @@ func (q *xdpQueue) release(n int) (bytes uint64) {
 	return bytes
 }
 
-func (w *xdp) Info() Info { return w.info }
-
-func (w *xdp) Reserve(lens []int32, bufs [][]byte) int {
-	if w.err.get() != nil {
-		return 0
-	}
-	n := w.tx.reserve(lens, bufs)
-	if n < len(lens) {
-		if err := lengthError(w.info.Name, lens[n], w.info.MaxFrame); err != nil {
-			w.failed = err
-			w.stats.TxErrors++
-		}
-	}
-	return n
-}
-
-func (w *xdp) Commit(n int) {
-	if w.err.get() == nil {
-		w.tx.commit(n)
-	}
-}
-
-func (w *xdp) Pending() int { return w.tx.pending() }
-
 // Flush offers the committed frames to the kernel. Those it has no room for stay pending.
 func (w *xdp) Flush() error {
-	if w.err.get() != nil {
-		return w.err.get()
+	if err := w.err.get(); err != nil {
+		return err
 	}
-	err := w.failed
-	w.failed = nil
+	err := w.takeFailed()
 	for w.tx.pending() > 0 {
-		frames, bytes, why := w.tx.push()
-		w.stats.TxFrames += uint64(frames)
-		w.stats.TxBytes += bytes
+		frames, why := w.push()
 		switch {
 		case why == unix.EINTR || frames > 0 && (why == nil || why == unix.EAGAIN): // a call takes 32 frames at most
-		case why == nil || why == unix.EAGAIN || why == unix.ENOBUFS || why == unix.EBUSY: // also what a lost carrier looks like
-			w.stats.TxRetries++
-			if frames == 0 {
-				w.look()
-			}
-			if w.err.get() != nil {
-				return w.err.get()
-			}
-			return err
+		case why == nil || why == unix.EAGAIN || why == unix.ENOBUFS || why == unix.EBUSY:
+			return w.full(frames == 0, err)
 		default:
-			w.broken(why)
-			return w.err.get()
+			return w.broken(why)
 		}
 	}
 	return err
-}
-
-// look asks after the interface now, if that was not done a moment ago.
-func (w *xdp) look() {
-	now := w.clk.Now()
-	if w.err.get() != nil || w.closed || uint64(now-w.health) < uint64(healthEvery) && w.health != 0 {
-		return
-	}
-	w.health = now
-	if err := w.linkState(); err != nil {
-		w.broken(err)
-		return
-	}
-	for i := range w.queues { // an interface that vanished, and another came under its name
-		if e, err := unix.GetsockoptInt(w.queues[i].fd, unix.SOL_SOCKET, unix.SO_ERROR); err == nil && e != 0 {
-			w.broken(unix.Errno(e))
-		}
-	}
-}
-
-// broken makes an error stay. Frames that wait for the kernel are errors then, so that sent, failed and
-// pending frames still add up to those committed.
-func (w *xdp) broken(why error) {
-	w.err.set(w.lost(why))
-	w.stats.TxErrors += uint64(w.tx.pending())
-	w.tx.forget()
 }
 
 // Next gives frames of one queue, and goes on to the next queue when all it gave are released.
@@ -212,12 +143,13 @@ func (w *xdp) FD() int {
 		return -1
 	}
 	if w.armed {
-		w.timer.drain()
+		w.wait.disarm()
 	}
+	again := int64(math.MaxInt64)
 	if w.armed = w.tx.pending() > 0 || w.tx.short; w.armed {
-		w.timer.after(txAgain)
+		again = txAgain
 	}
-	return w.epoll
+	return w.wait.arm(-1, false, again)
 }
 
 func (w *xdp) Stats(s *Stats) {
@@ -242,8 +174,6 @@ func (w *xdp) readDrops() {
 	w.stats.RxRingDrops = max(w.stats.RxRingDrops, drops)
 }
 
-func (w *xdp) Err() error { return w.err.get() }
-
 func (w *xdp) Close() error {
 	if w.closed {
 		return nil
@@ -267,13 +197,11 @@ func (w *xdp) Close() error {
 	for i := range w.queues {
 		errs = append(errs, w.queues[i].close())
 	}
-	w.timer.close()
-	for _, fd := range []int{w.epoll, w.fd} {
-		if fd >= 0 {
-			errs = append(errs, unix.Close(fd))
-		}
+	w.wait.close()
+	if w.fd >= 0 {
+		errs = append(errs, unix.Close(w.fd))
+		w.fd = -1
 	}
-	w.epoll, w.fd = -1, -1
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("wire: close %s: %w", w.info.Name, err)
 	}

@@ -34,8 +34,8 @@ func OpenXDP(ifname string, o XDPOptions) (Wire, error) {
 	if o.Context == nil {
 		o.Context = context.Background()
 	}
-	w := &xdp{clk: o.Clock, epoll: -1, timer: alarm{fd: -1}, busy: o.BusyPoll > 0}
-	w.ifname, w.fd, w.tx.fd = ifname, -1, -1
+	w := &xdp{wait: closedWaiter, busy: o.BusyPoll > 0}
+	w.clk, w.ifname, w.fd, w.tx = o.Clock, ifname, -1, &xdpTx{fd: -1}
 	w.info = Info{Name: "xdp:" + ifname, Kind: "xdp", NetNS: o.NetNS, MinFrame: MinFrame}
 	if err := inNetNS(o.NetNS, func() error { return w.open(&o) }); err != nil {
 		w.Close()
@@ -265,7 +265,7 @@ func (w *xdp) bind(q *xdpQueue, o *XDPOptions, zero bool) error {
 
 // openTx makes the sending socket. It shares packet memory and completion ring with the first queue's.
 func (w *xdp) openTx(queue, rx, tx, chunk int) (err error) {
-	t, q := &w.tx, &w.queues[0]
+	t, q := w.tx, &w.queues[0]
 	if t.fd, err = xdpSocket(); err != nil {
 		return err
 	}
@@ -386,22 +386,18 @@ func (w *xdp) program() (*ebpf.Program, error) {
 	})
 }
 
-// watch makes the descriptor that FD gives: readable when a queue is, or when it is time to try again.
-func (w *xdp) watch() (err error) {
-	if w.timer, err = newAlarm(true); err != nil {
+// watch lets a wait end when a queue has frames. A queue tells when the interface vanished, though another came under its
+// name.
+func (w *xdp) watch() error {
+	if err := w.wait.open(); err != nil {
 		return err
 	}
-	if w.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
-		return fmt.Errorf("epoll: %w", err)
-	}
-	fds := []int{w.timer.fd}
 	for i := range w.queues {
-		fds = append(fds, w.queues[i].fd)
-	}
-	for _, fd := range fds {
-		if err := unix.EpollCtl(w.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}); err != nil {
-			return fmt.Errorf("epoll: %w", err)
+		fd := w.queues[i].fd
+		if err := w.wait.add(fd); err != nil {
+			return err
 		}
+		w.checked = append(w.checked, fd)
 	}
 	return nil
 }

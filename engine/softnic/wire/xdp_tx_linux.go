@@ -124,8 +124,11 @@ func (t *xdpTx) collect() {
 
 func (t *xdpTx) pending() int { return int(t.tail - t.taken) }
 
-// forget gives up the frames that the kernel did not take.
-func (t *xdpTx) forget() { t.tail = t.taken }
+func (t *xdpTx) drop() (frames uint64) {
+	frames = uint64(t.tail - t.taken)
+	t.tail = t.taken
+	return frames
+}
 
 func (t *xdpTx) close() error {
 	err := t.ring.unmap()
