@@ -39,7 +39,7 @@ type memberSocket struct {
 // Addrs gives the interface's addresses, as they were when the wire was opened.
 func (w *iface) Addrs() []netip.Addr { return slices.Clone(w.net.addrs) }
 
-// learn notes an address, those in Info before all others of their family.
+// learn notes addresses, those in Info before all others of their family.
 func (n *ifaceNet) learn(first4, first6 netip.Addr, all []netip.Addr) {
 	n.addrs = nil
 	for _, a := range append([]netip.Addr{first4, first6}, all...) {
@@ -161,20 +161,27 @@ func (w *iface) ask(hop netip.Addr) error {
 	return unix.Sendto(fd, nil, unix.MSG_DONTWAIT, sa)
 }
 
-// udpSocket makes a socket of the address's family.
+// udpSocket makes a socket of the address's family, bound to nothing.
 func (w *iface) udpSocket(a netip.AddrPort) (fd int, sa unix.Sockaddr, err error) {
 	family := unix.AF_INET6
 	if a.Addr().Is4() {
-		family, sa = unix.AF_INET, &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
-	} else {
-		s := &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
-		if a.Addr().IsLinkLocalUnicast() {
-			s.ZoneId = uint32(w.info.IfIndex)
-		}
-		sa = s
+		family = unix.AF_INET
 	}
 	fd, err = unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	return fd, sa, err
+	return fd, w.sockaddr(a), err
+}
+
+// sockaddr is an address as the kernel takes it; one that means something on a link only is of this interface.
+func (w *iface) sockaddr(ap netip.AddrPort) unix.Sockaddr {
+	a := ap.Addr()
+	if a.Is4() {
+		return &unix.SockaddrInet4{Port: int(ap.Port()), Addr: a.As4()}
+	}
+	s := &unix.SockaddrInet6{Port: int(ap.Port()), Addr: a.As16()}
+	if a.IsLinkLocalUnicast() || a.IsLinkLocalMulticast() || a.IsInterfaceLocalMulticast() {
+		s.ZoneId = uint32(w.info.IfIndex)
+	}
+	return s
 }
 
 // HoldRoCE binds a socket that takes nothing to the RoCE port of each own address, so that the kernel does not answer
@@ -304,6 +311,7 @@ func (w *iface) leave(group netip.Addr) error {
 	return unix.Close(fd) // which leaves, too
 }
 
+// setMember makes a socket a member of a group on the interface, or ends that.
 func (w *iface) setMember(fd int, group netip.Addr, join bool) error {
 	if group.Is4() {
 		opt := unix.IP_ADD_MEMBERSHIP

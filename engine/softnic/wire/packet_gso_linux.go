@@ -39,14 +39,11 @@ const (
 // gsoTx sends by sendmmsg with a virtio-net header, and leaves the cutting to the kernel or a card: what was reserved as
 // a super-frame, and frames that look as if they had been cut from one UDP packet.
 type gsoTx struct {
+	txSlots  // one for each entry
 	fd       int
-	mem      []byte // a slot for each entry
 	big      []byte // slots for super-frames
 	bigFree  []int
-	stride   int
-	longest  int
 	entries  []gsoEntry
-	mask     uint64
 	tail     uint64 // committed
 	sent     uint64 // taken by the kernel or skipped
 	reserved int
@@ -67,9 +64,8 @@ type gsoEntry struct {
 }
 
 func newGSOTx(fd, slots, longest int) *gsoTx {
-	stride := int(unitsOf(uint64(longest)))*unitBytes + unitBytes
-	t := &gsoTx{fd: fd, mem: make([]byte, slots*stride), big: make([]byte, superSlots*(superLead+1<<16)), stride: stride, longest: longest,
-		entries: make([]gsoEntry, slots), mask: uint64(slots - 1), heads: make([]byte, slots*(superLead+superHeader)), of: make([]int, slots)}
+	t := &gsoTx{fd: fd, txSlots: newTxSlots(slots, longest), big: make([]byte, superSlots*(superLead+1<<16)),
+		entries: make([]gsoEntry, slots), heads: make([]byte, slots*(superLead+superHeader)), of: make([]int, slots)}
 	for i := range superSlots {
 		t.bigFree = append(t.bigFree, i)
 	}
@@ -77,20 +73,12 @@ func newGSOTx(fd, slots, longest int) *gsoTx {
 	return t
 }
 
-func (t *gsoTx) room() int { return len(t.entries) - int(t.tail-t.sent) }
+func (t *gsoTx) room() uint64 { return t.count() - (t.tail - t.sent) }
 
 func (t *gsoTx) reserve(lens []int32, bufs [][]byte) int {
-	n := min(len(lens), t.room())
-	for i := range lens[:n] {
-		length := int(lens[i])
-		if length < headerBytes || length > t.longest {
-			n = i
-			break
-		}
-		k := (t.tail + uint64(i)) & t.mask
-		at := int(k) * t.stride
-		bufs[i] = t.mem[at : at+length : at+t.stride]
-		t.entries[k] = gsoEntry{data: bufs[i], big: -1}
+	n := t.give(t.tail, t.room(), lens, bufs)
+	for i, b := range bufs[:n] {
+		t.entries[(t.tail+uint64(i))&t.mask] = gsoEntry{data: b, big: -1}
 	}
 	t.reserved, t.super = n, false
 	return n
@@ -135,7 +123,7 @@ func (t *gsoTx) push() (frames int, bytes uint64, err error) {
 		t.of[messages] = t.message(k, t.heads[messages*(superLead+superHeader):][:superLead+superHeader])
 		k += uint64(t.of[messages])
 	}
-	taken, err := t.batch.send(t.fd, messages)
+	taken, err := t.batch.send(t.fd)
 	for _, count := range t.of[:taken] {
 		for range count {
 			f, b := t.weigh(&t.entries[t.sent&t.mask])

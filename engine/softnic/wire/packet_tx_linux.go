@@ -8,12 +8,8 @@ import (
 
 // mmsgTx sends by sendmmsg from slots of its own.
 type mmsgTx struct {
+	txSlots
 	fd       int
-	mem      []byte
-	stride   int
-	longest  int
-	mask     uint64
-	slots    uint64
 	tail     uint64 // committed
 	sent     uint64 // taken by the kernel or skipped
 	reserved int
@@ -22,24 +18,15 @@ type mmsgTx struct {
 }
 
 func newMMsgTx(fd, slots, longest int) *mmsgTx {
-	// One line more than the frame needs: strides that are powers of two would share a few cache sets.
-	stride := int(unitsOf(uint64(longest)))*unitBytes + unitBytes
-	t := &mmsgTx{fd: fd, mem: make([]byte, slots*stride), stride: stride, longest: longest, mask: uint64(slots - 1), slots: uint64(slots)}
-	t.batch = newBatch(t.mem, slots, stride)
+	t := &mmsgTx{fd: fd, txSlots: newTxSlots(slots, longest)}
+	t.batch = newBatch(t.mem, slots, t.stride)
 	return t
 }
 
 func (t *mmsgTx) reserve(lens []int32, bufs [][]byte) int {
-	n := min(len(lens), int(t.slots-(t.tail-t.sent)))
-	for i := range lens[:n] {
-		length := int(lens[i])
-		if length < headerBytes || length > t.longest {
-			n = i
-			break
-		}
-		at := int((t.tail+uint64(i))&t.mask) * t.stride
-		bufs[i] = t.mem[at : at+length : at+t.stride]
-		t.batch.setLen((t.tail+uint64(i))&t.mask, length)
+	n := t.give(t.tail, t.count()-(t.tail-t.sent), lens, bufs)
+	for i, length := range lens[:n] {
+		t.batch.setLen((t.tail+uint64(i))&t.mask, int(length))
 	}
 	t.reserved = n
 	return n
@@ -50,8 +37,7 @@ func (t *mmsgTx) commit(n int) {
 	for i := 0; i < n; i++ {
 		slot := (t.tail + uint64(i)) & t.mask
 		if length := t.batch.len(slot); length < MinFrame {
-			at := int(slot) * t.stride
-			clear(t.mem[at+length : at+MinFrame])
+			clear(t.frame(slot, MinFrame)[length:])
 			t.batch.setLen(slot, MinFrame)
 			t.pads++
 		}
@@ -62,7 +48,7 @@ func (t *mmsgTx) commit(n int) {
 
 func (t *mmsgTx) push() (frames int, bytes uint64, err error) {
 	first := t.sent & t.mask
-	count := min(t.tail-t.sent, t.slots-first) // up to the edge of the slots
+	count := min(t.tail-t.sent, t.count()-first) // up to the edge of the slots
 	frames, err = t.batch.send(t.fd, first, count)
 	for i := 0; i < frames; i++ {
 		bytes += uint64(t.batch.len(first + uint64(i)))

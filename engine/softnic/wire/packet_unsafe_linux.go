@@ -44,15 +44,19 @@ func newBatch(mem []byte, slots, stride int) mmsgBatch {
 func (b *mmsgBatch) setLen(slot uint64, n int) { b.iovs[slot].SetLen(n) }
 func (b *mmsgBatch) len(slot uint64) int       { return int(b.iovs[slot].Len) }
 
-// send sends count messages from first on and returns how many the kernel took; the error is that of the
-// first it did not. The pointers in the messages are Go pointers to memory that the batch keeps reachable and
-// that the runtime does not move.
-func (b *mmsgBatch) send(fd int, first, count uint64) (int, error) {
-	n, _, e := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&b.msgs[first])), uintptr(count), unix.MSG_DONTWAIT, 0, 0)
+// sendMessages sends messages and returns how many the kernel took; the error is that of the first it did not. The
+// pointers in the messages are Go pointers to memory that the caller keeps reachable and that the runtime does not move.
+func sendMessages(fd int, msgs []mmsghdr) (int, error) {
+	n, _, e := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&msgs[0])), uintptr(len(msgs)), unix.MSG_DONTWAIT, 0, 0)
 	if e != 0 {
 		return 0, errno(e)
 	}
 	return int(n), nil
+}
+
+// send sends count messages from first on.
+func (b *mmsgBatch) send(fd int, first, count uint64) (int, error) {
+	return sendMessages(fd, b.msgs[first:first+count])
 }
 
 // gatherBatch is messages of several pieces each, made anew for every call.
@@ -87,14 +91,8 @@ func (b *gatherBatch) more(piece []byte) {
 	h.SetIovlen(int(h.Iovlen) + 1)
 }
 
-// send sends the first messages and returns how many the kernel took; the error is that of the first it did not.
-func (b *gatherBatch) send(fd, messages int) (int, error) {
-	n, _, e := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&b.msgs[0])), uintptr(messages), unix.MSG_DONTWAIT, 0, 0)
-	if e != 0 {
-		return 0, errno(e)
-	}
-	return int(n), nil
-}
+// send sends the messages made since reset.
+func (b *gatherBatch) send(fd int) (int, error) { return sendMessages(fd, b.msgs[:b.used]) }
 
 // kick makes the kernel look at the transmit ring.
 func kick(fd int) error {

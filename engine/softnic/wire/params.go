@@ -241,10 +241,10 @@ func (p *params) integer(name string, low, high uint64) uint64 {
 	return n
 }
 
-func (p *params) boolean(name string) bool {
+func (p *params) boolean(name string, absent bool) bool {
 	s, ok := p.get(name)
 	if !ok {
-		return false
+		return absent
 	}
 	b, err := strconv.ParseBool(s)
 	if err != nil {
@@ -363,7 +363,7 @@ func ParseLoop(name string, v url.Values) (LoopOptions, error) {
 		Queue:    int(p.integer("queue", 1, 1<<24)),
 		Capacity: p.bytes("capacity", 4<<10, 1<<30),
 		MTU:      int(p.integer("mtu", 68, maxFrameLen-headerBytes-vlanTagBytes)),
-		Drop:     p.boolean("drop"),
+		Drop:     p.boolean("drop", false),
 		Impair: Impairs{
 			Delay:   p.duration("delay"),
 			Jitter:  p.duration("jitter"),
@@ -390,13 +390,7 @@ func ParsePacket(name string, v url.Values) (PacketOptions, error) {
 		Fanout:    int(p.integer("fanout", 1, 1<<16-1)),
 	}
 	o.NetNS, _ = p.get("netns")
-	if s, ok := p.get("promisc"); ok {
-		on, err := strconv.ParseBool(s)
-		if err != nil {
-			p.fail("promisc", s, "must be 0 or 1")
-		}
-		o.NoPromisc = !on
-	}
+	o.NoPromisc = !p.boolean("promisc", true)
 	if o.RingSlot&(o.RingSlot-1) != 0 {
 		p.fail("slot", strconv.Itoa(o.RingSlot), "must be a power of two")
 	}
@@ -461,18 +455,13 @@ func ParseUDP(addr string, v url.Values) (UDPOptions, error) {
 		Ports:   int(p.integer("ports", 1, 256)),
 	}
 	o.NetNS, _ = p.get("netns")
-	if _, ok := v["weakicrc"]; ok {
-		o.StrictID = !p.boolean("weakicrc")
-	} else {
-		p.known = append(p.known, "weakicrc")
-	}
-	if _, ok := v["gso"]; ok {
+	o.StrictID = !p.boolean("weakicrc", true)
+	on := p.boolean("gso", false)
+	if _, given := v["gso"]; given {
 		o.GSO = GSOOff
-		if p.boolean("gso") {
-			o.GSO = GSOOn
-		}
-	} else {
-		p.known = append(p.known, "gso")
+	}
+	if on {
+		o.GSO = GSOOn
 	}
 	return o, p.finish()
 }

@@ -38,8 +38,6 @@ type udpGroup struct {
 	fd   int
 }
 
-func (g *udpGroups) init() { g.all.fd = -1 }
-
 func (g *udpGroups) joined() []udpGroup {
 	if p := g.list.Load(); p != nil {
 		return *p
@@ -98,9 +96,7 @@ func (g *udpGroups) close() {
 	g.closed = true
 	g.left = append(g.left, g.joined()...)
 	g.list.Store(nil)
-	if g.all.fd >= 0 {
-		g.all.close()
-	}
+	g.all.close()
 	g.mu.Unlock()
 	g.bury()
 }
@@ -144,7 +140,7 @@ func (w *udp) join(group netip.Addr) error {
 	if err != nil {
 		return err
 	}
-	if err := unix.EpollCtl(g.all.fd, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}); err != nil {
+	if err := g.all.add(fd); err != nil {
 		unix.Close(fd)
 		return err
 	}
@@ -161,14 +157,10 @@ func (w *udp) groupSocket(group netip.Addr) (int, error) {
 	unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, udpSockBuf)
 	err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) // others of this host may listen to it too
 	if err == nil {
-		err = unix.Bind(fd, w.sockaddr(group, proto.RoCEPort))
+		err = unix.Bind(fd, w.sockaddr(netip.AddrPortFrom(group, proto.RoCEPort)))
 	}
-	if err == nil && group.Is4() {
-		m := unix.IPMreqn{Multiaddr: group.As4(), Address: w.addr.As4(), Ifindex: int32(w.info.IfIndex)}
-		err = unix.SetsockoptIPMreqn(fd, unix.IPPROTO_IP, unix.IP_ADD_MEMBERSHIP, &m)
-	} else if err == nil {
-		m := unix.IPv6Mreq{Multiaddr: group.As16(), Interface: uint32(w.info.IfIndex)}
-		err = unix.SetsockoptIPv6Mreq(fd, unix.IPPROTO_IPV6, unix.IPV6_ADD_MEMBERSHIP, &m)
+	if err == nil {
+		err = w.setMember(fd, group, true)
 	}
 	if err != nil {
 		unix.Close(fd)
@@ -193,13 +185,6 @@ func (w *udp) Leave(group netip.Addr) error {
 	list = slices.Delete(list, i, i+1)
 	g.list.Store(&list)
 	g.leaving.Store(true)
-	err := unix.EpollCtl(g.all.fd, unix.EPOLL_CTL_DEL, fd, nil)
-	if w.addr.Is4() { // the switch learns of it now; the socket is closed when its reader is done with it
-		m := unix.IPMreqn{Multiaddr: group.As4(), Address: w.addr.As4(), Ifindex: int32(w.info.IfIndex)}
-		err = errors.Join(err, unix.SetsockoptIPMreqn(fd, unix.IPPROTO_IP, unix.IP_DROP_MEMBERSHIP, &m))
-	} else {
-		m := unix.IPv6Mreq{Multiaddr: group.As16(), Interface: uint32(w.info.IfIndex)}
-		err = errors.Join(err, unix.SetsockoptIPv6Mreq(fd, unix.IPPROTO_IPV6, unix.IPV6_DROP_MEMBERSHIP, &m))
-	}
-	return err
+	// The switch learns of it now; the socket is closed when its reader is done with it.
+	return errors.Join(g.all.remove(fd), w.setMember(fd, group, false))
 }

@@ -49,7 +49,7 @@ func OpenUDP(addr string, o UDPOptions) (Wire, error) {
 	w := &udp{}
 	w.clk, w.fd, w.tx = o.Clock, -1, new(udpTx)
 	w.carrierReturns = true
-	w.groups.init()
+	w.groups.all = closedWaiter
 	w.info = Info{Name: "udp:" + addr, Kind: "udp", NetNS: o.NetNS, UDPOnly: true, SrcPort: proto.RoCEPort}
 	a, err := netip.ParseAddr(addr)
 	if err == nil && (a.IsUnspecified() || a.IsMulticast() || a.Is4In6()) {
@@ -82,7 +82,7 @@ func (w *udp) open(o UDPOptions) error {
 		}
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, b.opt, b.size) // as much of it as the system allows
 	}
-	if err := unix.Bind(fd, w.sockaddr(w.addr, proto.RoCEPort)); err != nil {
+	if err := unix.Bind(fd, w.sockaddr(netip.AddrPortFrom(w.addr, proto.RoCEPort))); err != nil {
 		if errors.Is(err, unix.EADDRINUSE) {
 			err = fmt.Errorf("%w: another process has it, or a kernel rxe device in this network namespace", err)
 		}
@@ -169,24 +169,13 @@ func (w *udp) sourceSocket(port uint16) (fd int, err error) {
 		}
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, udpSockBuf)
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 0) // the least there is: nobody reads
-		if err := unix.Bind(fd, w.sockaddr(w.addr, port)); err != nil {
+		if err := unix.Bind(fd, w.sockaddr(netip.AddrPortFrom(w.addr, port))); err != nil {
 			unix.Close(fd)
 			return fmt.Errorf("bind port %d: %w", port, err)
 		}
 		return nil
 	})
 	return fd, err
-}
-
-func (w *udp) sockaddr(a netip.Addr, port uint16) unix.Sockaddr {
-	if a.Is4() {
-		return &unix.SockaddrInet4{Port: int(port), Addr: a.As4()}
-	}
-	s := &unix.SockaddrInet6{Port: int(port), Addr: a.As16()}
-	if a.IsLinkLocalUnicast() || a.IsLinkLocalMulticast() || a.IsInterfaceLocalMulticast() {
-		s.ZoneId = uint32(w.info.IfIndex)
-	}
-	return s
 }
 
 // describe finds the interface that has the address, or has it in a prefix that is all its own, as lo has 127/8.

@@ -159,10 +159,12 @@ func udpHeader(b []byte, from uint16) {
 func (r *udpRx) next(frames []Frame) int { return copy(frames, r.frames[r.head:r.tail]) }
 
 func (r *udpRx) release(n int) (bytes, cut uint64) {
-	for i := range r.frames[r.head : r.head+n] {
-		f := &r.frames[r.head+i]
+	for i := r.head; i < r.head+n; i++ {
+		f := &r.frames[i]
 		bytes += uint64(len(f.Data))
-		cut += uint64(f.Flags & FlagTruncated / FlagTruncated)
+		if f.Flags&FlagTruncated != 0 {
+			cut++
+		}
 	}
 	r.head += n
 	return bytes, cut

@@ -30,6 +30,7 @@ const (
 // shorter. The kernel numbers the packets of a run 0, 1, 2, ..., and the ICRC, made for 0, covers that number. On a
 // loopback interface a run stays whole until a socket takes it, and no number exists.
 type udpTx struct {
+	txSlots
 	fd      int
 	addr    netip.Addr
 	source  [16]byte // addr as it stands in a header
@@ -37,11 +38,6 @@ type udpTx struct {
 	gso     bool
 	// unnumbered: no packet has an identification that the ICRC could cover.
 	unnumbered bool
-	mem        []byte
-	stride     int
-	longest    int
-	slots      uint64
-	mask       uint64
 	tail       uint64
 	built      uint64
 	sent       uint64
@@ -83,11 +79,9 @@ type udpRun struct {
 }
 
 func (t *udpTx) init(fd int, addr netip.Addr, ifindex, slots, longest int, gso bool) {
-	t.fd, t.addr, t.ifindex, t.longest, t.gso = fd, addr, uint32(ifindex), longest, gso
+	t.fd, t.addr, t.ifindex, t.gso = fd, addr, uint32(ifindex), gso
 	t.unnumbered = addr.Is6() || addr.IsLoopback()
-	t.stride = int(unitsOf(uint64(longest)))*unitBytes + unitBytes
-	t.slots, t.mask = uint64(slots), uint64(slots-1)
-	t.mem = make([]byte, slots*t.stride)
+	t.txSlots = newTxSlots(slots, longest)
 	t.lens, t.ids, t.runs = make([]int32, slots), make([]uint16, slots), make([]udpRun, slots)
 	t.batch = newUDPBatch(slots, addr.Is6(), true)
 	copy(t.source[:], addr.AsSlice())
@@ -97,17 +91,9 @@ func (t *udpTx) reserve(lens []int32, bufs [][]byte) int {
 	if t.sent == t.tail {
 		t.sent, t.built, t.tail = 0, 0, 0
 	}
-	n := min(len(lens), int(t.slots-(t.tail-t.sent)))
-	for i := range lens[:n] {
-		length := int(lens[i])
-		if length < headerBytes || length > t.longest {
-			n = i
-			break
-		}
-		slot := (t.tail + uint64(i)) & t.mask
-		at := int(slot) * t.stride
-		bufs[i] = t.mem[at : at+length : at+t.stride]
-		t.lens[slot] = int32(length)
+	n := t.give(t.tail, t.count()-(t.tail-t.sent), lens, bufs)
+	for i, length := range lens[:n] {
+		t.lens[(t.tail+uint64(i))&t.mask] = length
 	}
 	t.reserved = n
 	return n
@@ -128,8 +114,7 @@ func (t *udpTx) build() (refused int) {
 	}
 	for ; t.built != t.tail; t.built++ {
 		slot := t.built & t.mask
-		at := int(slot) * t.stride
-		if !t.add(slot, t.mem[at:at+int(t.lens[slot])]) {
+		if !t.add(slot, t.frame(slot, int(t.lens[slot]))) {
 			refused++
 		}
 	}
@@ -250,7 +235,7 @@ func (t *udpTx) parse(f []byte, r *udpRun) (off, end int, unfit string) {
 // push gives the kernel as many messages as it takes.
 func (t *udpTx) push() (frames int, bytes uint64, err error) {
 	first := t.head & t.mask
-	count := min(t.next-t.head, t.slots-first) // up to the edge
+	count := min(t.next-t.head, t.count()-first) // up to the edge
 	fd := t.fd
 	if t.mostPorts > 0 {
 		port := t.runs[first].port
@@ -334,10 +319,8 @@ func (t *udpTx) noGSO() bool {
 	for k := t.sent; k != t.tail; k++ { // frames that were refused before are refused again, and counted twice: none is
 		slot := k & t.mask
 		if t.ids[slot] != 0 {
-			at := int(slot) * t.stride
-			off := udpHdr4
-			end := headerBytes + int(binary.BigEndian.Uint16(t.mem[at+16:]))
-			t.number(slot, t.mem[at+off:at+end], 0)
+			f := t.frame(slot, int(t.lens[slot]))
+			t.number(slot, f[udpHdr4:headerBytes+int(binary.BigEndian.Uint16(f[16:]))], 0)
 		}
 	}
 	t.build()

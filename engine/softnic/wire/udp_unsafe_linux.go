@@ -102,18 +102,23 @@ func (b *udpBatch) setRun(m uint64, pieces, payload uint16) {
 // some microseconds, for which a stop of the world can wait.
 const shortCall = 8
 
-// send sends count messages from first on and returns how many the kernel took; the error is that of the
-// first it did not.
-func (b *udpBatch) send(fd int, first, count uint64) (int, error) {
-	call := unix.Syscall6
-	if count <= shortCall {
-		call = unix.RawSyscall6
+// call is SYS_SENDMMSG or SYS_RECVMMSG of messages, as sendMessages does it.
+func call(number uintptr, fd int, msgs []mmsghdr) (int, error) {
+	do := unix.Syscall6
+	if len(msgs) <= shortCall {
+		do = unix.RawSyscall6
 	}
-	n, _, e := call(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&b.msgs[first])), uintptr(count), unix.MSG_DONTWAIT, 0, 0)
+	n, _, e := do(number, uintptr(fd), uintptr(unsafe.Pointer(&msgs[0])), uintptr(len(msgs)), unix.MSG_DONTWAIT, 0, 0)
 	if e != 0 {
 		return 0, errno(e)
 	}
 	return int(n), nil
+}
+
+// send sends count messages from first on and returns how many the kernel took; the error is that of the
+// first it did not.
+func (b *udpBatch) send(fd int, first, count uint64) (int, error) {
+	return call(unix.SYS_SENDMMSG, fd, b.msgs[first:first+count])
 }
 
 // receive receives up to count messages into those from first on.
@@ -123,15 +128,7 @@ func (b *udpBatch) receive(fd, first, count int) (int, error) {
 		h.Namelen = unix.SizeofSockaddrInet6
 		h.SetControllen(ctlBytes)
 	}
-	call := unix.Syscall6
-	if count <= shortCall {
-		call = unix.RawSyscall6
-	}
-	n, _, e := call(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&b.msgs[first])), uintptr(count), unix.MSG_DONTWAIT, 0, 0)
-	if e != 0 {
-		return 0, errno(e)
-	}
-	return int(n), nil
+	return call(unix.SYS_RECVMMSG, fd, b.msgs[first:first+count])
 }
 
 // received tells how long a received message is, whether it was longer than its piece, and what the control messages

@@ -55,41 +55,31 @@ func (w *xdp) leaveNeighbours() error {
 //	return bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_PASS);
 func (w *xdp) neighbourProgram() (*ebpf.Program, error) {
 	const (
-		data, dataEnd, rxQueueIndex = 0, 4, 16 // in struct xdp_md of linux/bpf.h
-		xdpPass                     = 2
-		etherType, nextHeader       = 12, 14 + 6 // in the frame
-		icmpType                    = 14 + 40
-		icmpv6                      = 58
-		solicitation, redirect      = 133, 137 // router solicitation to redirect, RFC 4861
+		data, dataEnd          = 0, 4       // in struct xdp_md of linux/bpf.h
+		etherType, nextHeader  = 12, 14 + 6 // in the frame
+		icmpType               = 14 + 40
+		icmpv6                 = 58
+		solicitation, redirect = 133, 137 // router solicitation to redirect, RFC 4861
 	)
-	return ebpf.NewProgram(&ebpf.ProgramSpec{
-		Name: "bluering", Type: ebpf.XDP, License: "Apache-2.0",
-		Instructions: asm.Instructions{
-			asm.Mov.Reg(asm.R6, asm.R1),
-			asm.LoadMem(asm.R2, asm.R1, data, asm.Word),
-			asm.LoadMem(asm.R3, asm.R1, dataEnd, asm.Word),
-			asm.Mov.Reg(asm.R4, asm.R2),
-			asm.Add.Imm(asm.R4, etherType+2),
-			asm.JGT.Reg(asm.R4, asm.R3, "take"),
-			asm.LoadMem(asm.R5, asm.R2, etherType, asm.Half),
-			asm.HostTo(asm.BE, asm.R5, asm.Half),
-			asm.JEq.Imm(asm.R5, unix.ETH_P_ARP, "pass"),
-			asm.JNE.Imm(asm.R5, unix.ETH_P_IPV6, "take"),
-			asm.Mov.Reg(asm.R4, asm.R2),
-			asm.Add.Imm(asm.R4, icmpType+1),
-			asm.JGT.Reg(asm.R4, asm.R3, "take"),
-			asm.LoadMem(asm.R5, asm.R2, nextHeader, asm.Byte),
-			asm.JNE.Imm(asm.R5, icmpv6, "take"),
-			asm.LoadMem(asm.R5, asm.R2, icmpType, asm.Byte),
-			asm.JLT.Imm(asm.R5, solicitation, "take"),
-			asm.JGT.Imm(asm.R5, redirect, "take"),
-			asm.Mov.Imm(asm.R0, xdpPass).WithSymbol("pass"),
-			asm.Return(),
-			asm.LoadMem(asm.R2, asm.R6, rxQueueIndex, asm.Word).WithSymbol("take"),
-			asm.LoadMapPtr(asm.R1, w.socks.FD()),
-			asm.Mov.Imm(asm.R3, xdpPass),
-			asm.FnRedirectMap.Call(),
-			asm.Return(),
-		},
-	})
+	return w.load(
+		asm.LoadMem(asm.R2, asm.R1, data, asm.Word),
+		asm.LoadMem(asm.R3, asm.R1, dataEnd, asm.Word),
+		asm.Mov.Reg(asm.R4, asm.R2),
+		asm.Add.Imm(asm.R4, etherType+2),
+		asm.JGT.Reg(asm.R4, asm.R3, takeFrame),
+		asm.LoadMem(asm.R5, asm.R2, etherType, asm.Half),
+		asm.HostTo(asm.BE, asm.R5, asm.Half),
+		asm.JEq.Imm(asm.R5, unix.ETH_P_ARP, "pass"),
+		asm.JNE.Imm(asm.R5, unix.ETH_P_IPV6, takeFrame),
+		asm.Mov.Reg(asm.R4, asm.R2),
+		asm.Add.Imm(asm.R4, icmpType+1),
+		asm.JGT.Reg(asm.R4, asm.R3, takeFrame),
+		asm.LoadMem(asm.R5, asm.R2, nextHeader, asm.Byte),
+		asm.JNE.Imm(asm.R5, icmpv6, takeFrame),
+		asm.LoadMem(asm.R5, asm.R2, icmpType, asm.Byte),
+		asm.JLT.Imm(asm.R5, solicitation, takeFrame),
+		asm.JGT.Imm(asm.R5, redirect, takeFrame),
+		asm.Mov.Imm(asm.R0, xdpPass).WithSymbol("pass"),
+		asm.Return(),
+	)
 }

@@ -306,7 +306,7 @@ func (w *xdp) attach(mode XDPMode) error {
 		return err
 	})
 	if err == nil {
-		err = withMemlock(unix.EPERM, func() (err error) { w.prog, err = w.program(); return err })
+		err = withMemlock(unix.EPERM, func() (err error) { w.prog, err = w.load(); return err })
 	}
 	if errors.Is(err, unix.EPERM) {
 		return fmt.Errorf("no privilege for BPF: %w; run as root, or: %s", unix.EPERM, setcapLine(xdpCaps))
@@ -366,23 +366,25 @@ func (w *xdp) programThere() (description string, ok bool) {
 	return fmt.Sprintf("program %d (ip link shows it)", l.Attrs().Xdp.ProgId), true
 }
 
-// program is, in C:
+const (
+	xdpPass   = 2      // XDP_PASS of linux/bpf.h
+	takeFrame = "take" // label of what load adds
+)
+
+// load makes a program that begins with front, which leaves the context in R1, and ends, in C:
 //
 //	return bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_PASS);
-func (w *xdp) program() (*ebpf.Program, error) {
-	const (
-		rxQueueIndex = 16 // in struct xdp_md of linux/bpf.h
-		xdpPass      = 2
-	)
+func (w *xdp) load(front ...asm.Instruction) (*ebpf.Program, error) {
+	const rxQueueIndex = 16 // in struct xdp_md of linux/bpf.h
 	return ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name: "bluering", Type: ebpf.XDP, License: "Apache-2.0",
-		Instructions: asm.Instructions{
-			asm.LoadMem(asm.R2, asm.R1, rxQueueIndex, asm.Word),
+		Instructions: append(front,
+			asm.LoadMem(asm.R2, asm.R1, rxQueueIndex, asm.Word).WithSymbol(takeFrame),
 			asm.LoadMapPtr(asm.R1, w.socks.FD()),
 			asm.Mov.Imm(asm.R3, xdpPass),
 			asm.FnRedirectMap.Call(),
 			asm.Return(),
-		},
+		),
 	})
 }
 
