@@ -21,24 +21,19 @@ const udpMaxGroups = 64
 // udpGroups are the sockets of multicast groups, one for each: the socket that is bound to an address gets none of
 // their datagrams. Any goroutine joins and leaves; the wire's owner receives, without the lock.
 type udpGroups struct {
-	list    atomic.Pointer[[]udpGroup] // replaced under mu; nil: none
-	leaving atomic.Bool                // left has something
+	list    atomic.Pointer[[]*udpSource] // replaced under mu; nil: none
+	leaving atomic.Bool                  // left has something
 
 	mu     sync.Mutex
-	left   []udpGroup // to be closed by the owner, who may be reading from it
-	gone   uint64     // drops of closed ones
-	all    waiter     // open once there was a group
+	left   []*udpSource // to be closed by the owner, who may be reading from it
+	gone   uint64       // drops of closed ones
+	all    waiter       // open once there was a group
 	closed bool
 
 	turn int // the owner's: the group that is asked first
 }
 
-type udpGroup struct {
-	addr netip.Addr
-	fd   int
-}
-
-func (g *udpGroups) joined() []udpGroup {
+func (g *udpGroups) joined() []*udpSource {
 	if p := g.list.Load(); p != nil {
 		return *p
 	}
@@ -55,8 +50,7 @@ func (g *udpGroups) receive(r *udpRx) {
 		g.turn = 0
 	}
 	for i := range list {
-		x := &list[(g.turn+i)%len(list)]
-		r.receive(x.fd, x.addr)
+		r.receive(list[(g.turn+i)%len(list)])
 	}
 }
 
@@ -122,7 +116,7 @@ func (w *udp) join(group netip.Addr) error {
 		return ErrClosed
 	case !group.IsMulticast() || group.Is4() != w.addr.Is4():
 		return syscall.EINVAL
-	case slices.ContainsFunc(list, func(x udpGroup) bool { return x.addr == group }):
+	case slices.ContainsFunc(list, func(x *udpSource) bool { return x.to == group }):
 		return nil
 	case len(list) >= udpMaxGroups:
 		return fmt.Errorf("it has %d groups already: %w", udpMaxGroups, syscall.ENOMEM)
@@ -144,7 +138,7 @@ func (w *udp) join(group netip.Addr) error {
 		unix.Close(fd)
 		return err
 	}
-	list = append(slices.Clone(list), udpGroup{group, fd})
+	list = append(slices.Clone(list), &udpSource{fd: fd, to: group})
 	g.list.Store(&list)
 	return nil
 }
@@ -176,7 +170,7 @@ func (w *udp) Leave(group netip.Addr) error {
 	defer g.mu.Unlock()
 	group = group.Unmap()
 	list := slices.Clone(g.joined())
-	i := slices.IndexFunc(list, func(x udpGroup) bool { return x.addr == group })
+	i := slices.IndexFunc(list, func(x *udpSource) bool { return x.to == group })
 	if i < 0 {
 		return fmt.Errorf("wire: %s: leave %v: not joined: %w", w.info.Name, group, syscall.EINVAL)
 	}

@@ -34,8 +34,9 @@ type udp struct {
 	kernelWire[*udpTx]
 	addr   netip.Addr // bound to
 	rx     udpRx
-	armed  bool // a wait may have ended for an entry in the error queue
-	tries  int  // of the message at the head
+	source udpSource // by fd, what comes to addr
+	armed  bool      // a wait may have ended for an entry in the error queue
+	tries  int       // of the message at the head
 	closed bool
 	groups udpGroups
 }
@@ -75,7 +76,7 @@ func (w *udp) open(o UDPOptions) error {
 	if err != nil {
 		return err
 	}
-	w.fd = fd
+	w.fd, w.source = fd, udpSource{fd: fd, to: w.addr}
 	for _, b := range [2]struct{ opt, size int }{{unix.SO_RCVBUF, o.RecvBuf}, {unix.SO_SNDBUF, o.SendBuf}} {
 		if b.size == 0 {
 			b.size = udpSockBuf
@@ -302,14 +303,14 @@ func (w *udp) drainErrorsOf(fd int) {
 	}
 }
 
-// Next receives with one call, two when the last one filled what it was given, and of groups one for each.
+// Next receives with one call, and of groups with one for each.
 func (w *udp) Next(frames []Frame) int {
 	if w.fd < 0 {
 		return 0
 	}
 	r := &w.rx
 	if r.restart(); r.held() < len(frames) {
-		n, err := r.receive(w.fd, w.addr)
+		n, err := r.receive(&w.source)
 		if n == 0 {
 			w.idle(err)
 		}

@@ -586,6 +586,24 @@ func TestUDPGroups(t *testing.T) {
 	last.until(1)
 }
 
+// TestUDPGroupsCostNoBursts: a look at the empty socket of a group does not make the next look at the other a short one.
+func TestUDPGroupsCostNoBursts(t *testing.T) {
+	a, b := udpPair(t, UDPOptions{GSO: GSOOff}, UDPOptions{})
+	u := between(a, b)
+	if err := b.(Network).Join(netip.AddrFrom4([4]byte{239, 4, byte(os.Getpid()), byte(os.Getpid() >> 8)})); err != nil {
+		t.Fatal(err)
+	}
+	sendAll(t, a, 63, func(uint64) int { return 100 }, u.write, func() {})
+	frames := make([]Frame, 64)
+	for _, want := range []int{1, 2, 4, 8, 16, 32} { // loopback delivers at once
+		n := b.Next(frames)
+		if n != want {
+			t.Errorf("%d frames at once, want %d", n, want)
+		}
+		b.Release(n)
+	}
+}
+
 func TestUDPOpenErrors(t *testing.T) {
 	a, _ := udpPair(t, UDPOptions{}, UDPOptions{})
 	for _, c := range []struct {

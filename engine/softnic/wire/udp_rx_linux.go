@@ -22,7 +22,6 @@ type udpRx struct {
 	mem        []byte
 	stride     int
 	head, tail int
-	ask        int // messages to ask for
 	guess      bool
 	ports      bool // this end sends from other ports, too
 	mac        [6]byte
@@ -36,7 +35,7 @@ type udpRx struct {
 const udpRxData = 64
 
 func (r *udpRx) init(own netip.Addr, i Info, guess bool) {
-	r.own, r.guess, r.ask, r.mac = own, guess, 1, i.MAC
+	r.own, r.guess, r.mac = own, guess, i.MAC
 	room := i.MaxFrame - headerBytes - proto.IPv4Bytes - proto.UDPBytes
 	r.stride = int(unitsOf(uint64(udpRxData+room)))*unitBytes + unitBytes
 	r.mem = make([]byte, udpRxSlots*r.stride)
@@ -55,27 +54,34 @@ func (r *udpRx) restart() {
 
 func (r *udpRx) held() int { return r.tail - r.head }
 
-// receive takes datagrams for an address from a socket, with one call. An empty socket is asked for one datagram, one
-// that gave all it was asked for is asked for more the next time.
-func (r *udpRx) receive(fd int, to netip.Addr) (int, error) {
+// udpSource is a socket that datagrams come from.
+type udpSource struct {
+	fd  int
+	to  netip.Addr // the address it is bound to
+	ask int        // messages to ask for; 0: one
+}
+
+// receive takes datagrams from a socket, with one call. An empty socket is asked for one datagram, one that gave all it
+// was asked for is asked for more the next time.
+func (r *udpRx) receive(s *udpSource) (int, error) {
 	room := len(r.frames) - r.tail
 	if room == 0 {
 		return 0, nil
 	}
-	asked := min(r.ask, room)
-	n, err := r.batch.receive(fd, r.tail, asked)
+	asked := min(max(s.ask, 1), room)
+	n, err := r.batch.receive(s.fd, r.tail, asked)
 	switch {
 	case n <= 0:
-		r.ask = 1
+		s.ask = 0
 		return 0, err
 	case n == asked:
-		r.ask = min(2*asked, len(r.frames))
+		s.ask = min(2*asked, len(r.frames))
 	default:
-		r.ask = n
+		s.ask = n
 	}
 	taken := 0
 	for i := r.tail; i < r.tail+n; i++ {
-		if r.dress(i, to) {
+		if r.dress(i, s.to) {
 			r.frames[r.tail+taken] = r.frames[i]
 			taken++
 		}
