@@ -80,29 +80,29 @@ func innerFrame(frame []byte, h *proto.Headers) []byte {
 // judge says of a received frame what a card's CQE does: which headers were found, and which are good. The L4 bit
 // means that a checksum was there, was checked, and is right: not without one (UDP over IPv4), not of a fragment, and
 // not where the sender left it to hardware that never ran.
-func judge(f *wire.Frame) (ok, kind uint8, vlan uint16) {
+func judge(f *wire.Frame) (ok, kind uint8) {
 	var h proto.Headers
 	if !proto.Parse(f.Data, &h) {
-		return 0, 0, 0
+		return 0, 0
 	}
 	ok = ring.HdrOKL2
 	switch h.IPVersion {
 	case 4:
 		kind = ring.L3IPv4
 		if h.PayloadEnd == 0 || !csum.VerifyIPv4(f.Data[h.L3Off:h.L3Off+int(f.Data[h.L3Off]&15)*4]) {
-			return ok, kind, 0
+			return ok, kind
 		}
 	case 6:
 		kind = ring.L3IPv6
 		if h.Status == proto.BadIP || h.Status == proto.Truncated {
-			return ok, kind, 0
+			return ok, kind
 		}
 	default:
-		return ok, 0, 0
+		return ok, 0
 	}
 	ok |= ring.HdrOKL3
 	if h.Status != proto.OK {
-		return ok, kind, 0
+		return ok, kind
 	}
 	none := false
 	if h.L4Proto == proto.ProtoTCP {
@@ -115,5 +115,5 @@ func judge(f *wire.Frame) (ok, kind uint8, vlan uint16) {
 		csum.VerifyL4(f.Data, h.L3Off, h.L4Off, h.PayloadEnd, h.L4Proto) {
 		ok |= ring.HdrOKL4
 	}
-	return ok, kind, 0
+	return ok, kind
 }

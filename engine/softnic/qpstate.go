@@ -46,8 +46,8 @@ func (q *qp) receives() bool {
 }
 
 // SetState moves a QP. When it returns, everything that the old state did is published: after RTS to SQD no
-// send is in progress but a segmented one that the wire had no room for, which goes on in RTS; after a move to ERR all WRs posted before it are flushed, after RESET no CQE of the QP
-// comes any more.
+// send is in progress but a segmented one that the wire had no room for, which goes on in RTS; after a move to ERR
+// all WRs posted before it are flushed, after RESET no CQE of the QP comes any more.
 func (n *NIC) SetState(qpn uint32, to engine.QPState, a engine.QPAttr) error {
 	return n.control(func() error {
 		q := n.findQP(qpn)

@@ -157,10 +157,13 @@ type roceFrame struct {
 }
 
 // isRoCE reports whether a frame is RoCE v2 for this NIC: to UDP port 4791, not a fragment, no VLAN tag but a
-// priority tag, and sent to the NIC's MAC or a group's. Whether it is a good one is for parseRoCE to say. frame has
-// a whole Ethernet header.
-func (n *NIC) isRoCE(frame []byte, at *int) bool {
-	l3 := proto.EthernetBytes
+// priority tag, and sent to the NIC's MAC or a group's. l3 is where its IP header
+// begins. Whether it is a good one is for roceFrame.parse to say.
+func (n *NIC) isRoCE(frame []byte) (l3 int, ok bool) {
+	if len(frame) < ethernetHeader {
+		return 0, false
+	}
+	l3 = proto.EthernetBytes
 	et := binary.BigEndian.Uint16(frame[12:])
 	if et == proto.EtherTypeVLAN && len(frame) >= l3+proto.VLANBytes && frame[14]&0x0f == 0 && frame[15] == 0 {
 		et = binary.BigEndian.Uint16(frame[16:])
@@ -172,21 +175,20 @@ func (n *NIC) isRoCE(frame []byte, at *int) bool {
 	case et == proto.EtherTypeIPv4 && len(ip) >= ipv4Head:
 		l4 = int(ip[0]&15) * 4
 		if ip[9] != proto.ProtoUDP || binary.BigEndian.Uint16(ip[6:])&0x3fff != 0 || l4 < proto.IPv4Bytes || len(ip) < l4+proto.UDPBytes {
-			return false
+			return 0, false
 		}
 	case et == proto.EtherTypeIPv6 && len(ip) >= ipv6Head:
 		if ip[6] != proto.ProtoUDP {
-			return false
+			return 0, false
 		}
 	default:
-		return false
+		return 0, false
 	}
-	*at = l3
-	return binary.BigEndian.Uint16(ip[l4+2:]) == proto.RoCEPort &&
+	return l3, binary.BigEndian.Uint16(ip[l4+2:]) == proto.RoCEPort &&
 		(frame[0]&1 != 0 || [6]byte(frame[:6]) == n.info.MAC || n.info.UDPOnly)
 }
 
-// parseRoCE finds the parts of a frame that isRoCE has found, and judges its lengths. A packet that is no datagram
+// parse finds the parts of a frame that isRoCE has found, and judges its lengths. A packet that is no datagram
 // passes as far as its BTH goes: only the opcode is valid then, and payload is 0.
 func (r *roceFrame) parse(frame []byte, l3 int) bool {
 	r.l3, r.payload = l3, 0
@@ -240,13 +242,13 @@ func (r *roceFrame) dest() (g engine.GID) {
 }
 
 // putGRH writes what stands in front of a datagram received: the IPv6 header, or zeros and the IPv4 header (E-03,
-// E-04; the zeros as kernel rxe writes them).
-func (r *roceFrame) putGRH(to *[grhArea]byte) {
-	if r.version == 6 {
-		copySmall(to[:], r.head[:proto.IPv6Bytes])
+// E-04; the zeros as kernel rxe writes them). ip begins with the header, whose version kind says.
+func putGRH(to *[grhArea]byte, ip []byte, kind uint8) {
+	if kind == ring.GRHInBuffer|ring.RoCEv2IPv6 {
+		copySmall(to[:], ip[:proto.IPv6Bytes])
 		return
 	}
 	*(*[16]byte)(to[0:]) = [16]byte{}
 	*(*[4]byte)(to[16:]) = [4]byte{}
-	*(*[proto.IPv4Bytes]byte)(to[grhArea-proto.IPv4Bytes:]) = *(*[proto.IPv4Bytes]byte)(r.head)
+	*(*[proto.IPv4Bytes]byte)(to[grhArea-proto.IPv4Bytes:]) = *(*[proto.IPv4Bytes]byte)(ip)
 }

@@ -39,7 +39,6 @@ func (n *NIC) sendRun(q *qp, limit int) (sent int, ok bool) {
 		return 0, ok
 	}
 	q.sq.AdvanceRun(sent)
-	n.unflushed = true
 	n.completeRun(q, first, sent, signaled)
 	return sent, true
 }
@@ -73,6 +72,7 @@ func (n *NIC) fillSpans(q *qp, run []ring.Seg) (count int, ok bool) {
 		n.counters.TxFrames += uint64(count - start)
 		n.counters.TxBytes += bytes
 	}
+	n.unflushed = n.unflushed || count > 0
 	return count, count > 0
 }
 
@@ -101,9 +101,7 @@ func (n *NIC) fillFrames(q *qp, run []ring.Seg) (count int, ok bool) {
 		copyFrame(bufs[i], from.slice(g.Addr, g.Len))
 		bytes += uint64(g.Len)
 	}
-	n.wire.Commit(room)
-	n.counters.TxFrames += uint64(room)
-	n.counters.TxBytes += bytes
+	n.commit(room, room, bytes)
 	return room, true
 }
 
@@ -268,10 +266,6 @@ func (n *NIC) received(q *qp, lens []int32, frames []wire.Frame, timed bool, byt
 		return
 	}
 	for i := range lens {
-		at := frames[i].TimeNS
-		if at == 0 {
-			at = now
-		}
-		dev.PutRecvs(q.uidx, q.qpn, first+uint16(i), lens[i:i+1], uint64(at))
+		dev.PutRecvs(q.uidx, q.qpn, first+uint16(i), lens[i:i+1], n.arrival(&frames[i]))
 	}
 }

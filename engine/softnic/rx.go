@@ -222,20 +222,25 @@ func (n *NIC) receiveError(q *qp, f *wire.Frame) {
 	q.move(engine.StateErr)
 }
 
-// completeReceive consumes the WQE and writes its CQE, with the wire's time of arrival or else this Step's.
+// arrival gives the frame's time: the wire's, or else this Step's.
+func (n *NIC) arrival(f *wire.Frame) uint64 {
+	if f.TimeNS != 0 {
+		return uint64(f.TimeNS)
+	}
+	return uint64(n.time())
+}
+
+// completeReceive consumes the WQE and writes its CQE.
 func (n *NIC) completeReceive(q *qp, f *wire.Frame) {
 	counter := n.takeRecv(q)
 	c := n.nextCQE(q.rcq)
 	if c == nil {
 		return
 	}
-	at := f.TimeNS
-	if at == 0 {
-		at = n.time()
-	}
-	c.PutRecv(q.uidx, q.qpn, uint32(len(f.Data)), counter, uint64(at))
+	c.PutRecv(q.uidx, q.qpn, uint32(len(f.Data)), counter, n.arrival(f))
 	if q.rxCsum {
-		c.SetHeaders(judge(f))
+		ok, kind := judge(f)
+		c.SetHeaders(ok, kind, 0)
 	}
 	q.rcq.dev.Seal(sealRecv)
 }

@@ -61,9 +61,7 @@ func (n *NIC) sendSegments(q *qp, limit int) int {
 	}
 	if q.cut == c.plan.Segments() {
 		q.cut = 0
-		q.sq.Advance()
-		s.jobs[0] = job{index: w.Index, opcode: w.Opcode, signaled: w.Signaled}
-		n.completeSends(q, s.jobs[:1])
+		n.finishSegments(q, w)
 	}
 	if room < want {
 		n.full(q, room)
@@ -77,7 +75,7 @@ const wholeSegments = 64
 // sendWhole gives the packet to a wire that has it cut further on. false: it is not for that, or there is no room for
 // it whole. What comes of it, counts and all, is what cutting it here makes.
 func (n *NIC) sendWhole(q *qp, w *ring.SendWQE) bool {
-	s, c := &n.tx, &n.tx.cutter
+	c := &n.tx.cutter
 	if c.plan.KeepL3 || c.plan.KeepL4 || c.plan.Segments() > wholeSegments {
 		return false
 	}
@@ -89,14 +87,17 @@ func (n *NIC) sendWhole(q *qp, w *ring.SendWQE) bool {
 	for _, p := range c.pieces[:c.count] {
 		buf = buf[copy(buf, p):]
 	}
-	n.wire.Commit(1)
-	n.unflushed = true
-	n.counters.TxFrames += uint64(c.plan.Segments())
-	n.counters.TxBytes += uint64(c.plan.FrameBytes())
-	q.sq.Advance()
-	s.jobs[0] = job{index: w.Index, opcode: w.Opcode, signaled: w.Signaled}
-	n.completeSends(q, s.jobs[:1])
+	n.commit(1, c.plan.Segments(), uint64(c.plan.FrameBytes()))
+	n.finishSegments(q, w)
 	return true
+}
+
+// finishSegments steps over a segmented send, all of which has left, and completes it if it is signaled.
+func (n *NIC) finishSegments(q *qp, w *ring.SendWQE) {
+	q.sq.Advance()
+	if w.Signaled {
+		n.completeSend(q, n.touch(q.scq), w.Opcode, w.Index)
+	}
 }
 
 // planSegments checks everything that can be wrong with a segmented send, and lists its payload.
@@ -144,10 +145,7 @@ func (n *NIC) writeSegments(count int) {
 		c.walk.Put(buf, &g, c.copy(buf[c.walk.HeaderLen():]))
 		bytes += uint64(len(buf))
 	}
-	n.wire.Commit(count)
-	n.unflushed = true
-	n.counters.TxFrames += uint64(count)
-	n.counters.TxBytes += bytes
+	n.commit(count, count, bytes)
 }
 
 // seek finds a place in the payload.

@@ -172,29 +172,37 @@ func (n *NIC) transmit(q *qp, count int) {
 			fillChecksums(s.bufs[i], s.jobs[i].csum)
 		}
 	}
-	n.wire.Commit(count)
-	n.unflushed = true
-	n.counters.TxFrames += uint64(count)
-	n.counters.TxBytes += bytes
+	n.commit(count, count, bytes)
 	n.completeSends(q, s.jobs[:count])
+}
+
+// commit hands what the last Reserve gave to the wire: buffers that hold frames of so many bytes in all.
+func (n *NIC) commit(buffers, frames int, bytes uint64) {
+	n.wire.Commit(buffers)
+	n.unflushed = true
+	n.counters.TxFrames += uint64(frames)
+	n.counters.TxBytes += bytes
 }
 
 // completeSends writes the CQEs of the signaled jobs.
 func (n *NIC) completeSends(q *qp, jobs []job) {
 	dev := n.touch(q.scq)
 	for i := range jobs {
-		j := &jobs[i]
-		if !j.signaled {
-			continue
+		if j := &jobs[i]; j.signaled {
+			n.completeSend(q, dev, j.opcode, j.index)
 		}
-		c, ok := dev.Next()
-		if !ok || q.scq.broken {
-			n.overrun(q.scq)
-			continue
-		}
-		c.PutReq(q.uidx, q.qpn, j.opcode, j.index, uint64(n.time()))
-		dev.Seal(sealReq)
 	}
+}
+
+// completeSend writes the CQE of one send WQE to the device half that touch gave.
+func (n *NIC) completeSend(q *qp, dev *ring.DevCQ, op ring.Opcode, index uint16) {
+	c, ok := dev.Next()
+	if !ok || q.scq.broken {
+		n.overrun(q.scq)
+		return
+	}
+	c.PutReq(q.uidx, q.qpn, op, index, uint64(n.time()))
+	dev.Seal(sealReq)
 }
 
 // rewind puts the queue back to where the burst began and steps over the WQEs that were executed. Only a full

@@ -76,24 +76,13 @@ func (n *NIC) sendGrams(q *qp, limit int) (sent int, ok bool) {
 		return 0, true
 	}
 	bytes := n.fillGrams(q, u.sends[:room], op)
-	n.wire.Commit(room)
-	n.unflushed = true
-	n.counters.TxFrames += uint64(room)
-	n.counters.TxBytes += bytes
+	n.commit(room, room, bytes)
 	q.sq.AdvanceGrams(room)
 	dev := n.touch(q.scq)
 	for i := range u.sends[:room] {
-		g := &u.sends[i]
-		if !g.Signaled {
-			continue
+		if g := &u.sends[i]; g.Signaled {
+			n.completeSend(q, dev, op, g.Index)
 		}
-		c, ok := dev.Next()
-		if !ok || q.scq.broken {
-			n.overrun(q.scq)
-			continue
-		}
-		c.PutReq(q.uidx, q.qpn, op, g.Index, uint64(n.time()))
-		dev.Seal(sealReq)
 	}
 	return room, true
 }
@@ -303,7 +292,7 @@ func (n *NIC) deliverGrams(frames []wire.Frame) int {
 		if p == nil {
 			break
 		}
-		putGRH((*[grhArea]byte)(p), b, e.kind)
+		putGRH((*[grhArea]byte)(p), b[proto.EthernetBytes:], e.kind)
 		copyFrame(p[grhArea:], payload)
 		d.Bytes, d.Counter = need, counter+uint16(i)
 		d.Source = uint32(e.kind)<<24 | binary.BigEndian.Uint32(deth[8:])&0xffffff
@@ -325,16 +314,4 @@ func (n *NIC) deliverGrams(frames []wire.Frame) int {
 	n.counters.RxFrames += uint64(used)
 	n.counters.RxBytes += bytes
 	return used
-}
-
-// putGRH is that of roceFrame, from an untagged frame.
-func putGRH(to *[grhArea]byte, frame []byte, kind uint8) {
-	if kind == ring.GRHInBuffer|ring.RoCEv2IPv6 {
-		copy32((*[32]byte)(to[:]), (*[32]byte)(frame[proto.EthernetBytes:]))
-		*(*[8]byte)(to[32:]) = *(*[8]byte)(frame[proto.EthernetBytes+32:])
-		return
-	}
-	*(*[16]byte)(to[0:]) = [16]byte{}
-	*(*[4]byte)(to[16:]) = [4]byte{}
-	*(*[proto.IPv4Bytes]byte)(to[grhArea-proto.IPv4Bytes:]) = *(*[proto.IPv4Bytes]byte)(frame[proto.EthernetBytes:])
 }

@@ -44,31 +44,25 @@ func (n *NIC) newUD(q *qp, s *engine.QPSpec) error {
 // deliverMixed is the way of frames when there are UD queue pairs. It returns how many frames are done with.
 func (n *NIC) deliverMixed(frames []wire.Frame) int {
 	for at := 0; at < len(frames); {
-		l3 := 0
-		for at < len(frames) {
-			if took := n.deliverGrams(frames[at:]); took != 0 {
-				at += took
-				continue
-			}
-			f := &frames[at]
-			if len(f.Data) < ethernetHeader || !n.isRoCE(f.Data, &l3) {
-				break
-			}
-			if !n.datagram(f, l3) {
+		if took := n.deliverGrams(frames[at:]); took != 0 {
+			at += took
+			continue
+		}
+		if l3, ok := n.isRoCE(frames[at].Data); ok {
+			if !n.datagram(&frames[at], l3) {
 				return at
 			}
 			at++
+			continue
 		}
 		from := at
-		for ; at < len(frames); at++ {
-			if f := &frames[at]; len(f.Data) >= ethernetHeader && n.isRoCE(f.Data, &l3) {
+		for at++; at < len(frames); at++ {
+			if _, ok := n.isRoCE(frames[at].Data); ok {
 				break
 			}
 		}
-		if from < at {
-			if took := n.deliverRaw(frames[from:at]); took < at-from {
-				return from + took
-			}
+		if took := n.deliverRaw(frames[from:at]); took < at-from {
+			return from + took
 		}
 	}
 	return len(frames)
@@ -254,7 +248,7 @@ func (n *NIC) deliverUD(q *qp, f *wire.Frame, r *roceFrame) {
 			n.receiveError(q, f)
 			return
 		}
-		r.putGRH((*[grhArea]byte)(p))
+		putGRH((*[grhArea]byte)(p), r.head, r.kind())
 		copyFrame(p[grhArea:], payload)
 	} else if q.srq != nil && n.cfg.Profile == engine.ProfileRXE && room(x.segs[:count]) < uint64(need) {
 		n.tooLongForSRQ(q, f)
@@ -287,7 +281,7 @@ func (n *NIC) scatterUD(q *qp, f *wire.Frame, r *roceFrame, payload []byte, coun
 	if used == 0 {
 		return false
 	}
-	r.putGRH(&n.ud.grh)
+	putGRH(&n.ud.grh, r.head, r.kind())
 	from := n.ud.grh[:]
 	for _, p := range x.pieces[:used] {
 		for len(p) > 0 {
@@ -308,11 +302,7 @@ func (n *NIC) completeUD(q *qp, f *wire.Frame, r *roceFrame, bytes uint32) {
 	if c == nil {
 		return
 	}
-	at := f.TimeNS
-	if at == 0 {
-		at = n.time()
-	}
-	c.PutRecv(q.uidx, q.qpn, bytes, counter, uint64(at))
+	c.PutRecv(q.uidx, q.qpn, bytes, counter, n.arrival(f))
 	c.SetSource(r.kind(), r.ud.SrcQP)
 	seal := sealRecv
 	if r.ud.HasImm {

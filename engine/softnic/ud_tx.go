@@ -142,10 +142,7 @@ func (n *NIC) transmitUD(q *qp, count int) {
 		at += k
 		bytes += uint64(len(s.bufs[i]))
 	}
-	n.wire.Commit(count)
-	n.unflushed = true
-	n.counters.TxFrames += uint64(count)
-	n.counters.TxBytes += bytes
+	n.commit(count, count, bytes)
 	n.completeSends(q, s.jobs[:count])
 }
 
@@ -204,10 +201,7 @@ func (n *NIC) sendApart(q *qp, i int, how where) int {
 	n.build(q, frame, i, pieces)
 	if how == toGroup {
 		copy(s.bufs[i], frame)
-		n.wire.Commit(1)
-		n.unflushed = true
-		n.counters.TxFrames++
-		n.counters.TxBytes += uint64(len(frame))
+		n.commit(1, 1, uint64(len(frame)))
 	}
 	q.sq.Advance()
 	n.completeSends(q, s.jobs[i:i+1])
