@@ -245,26 +245,7 @@ func (p *pair) refused(r *request, off, n int) {
 // postRecv posts one to four receives of any kind.
 func (p *pair) postRecv() {
 	s := p.s
-	var rs []*recv
-	var wrs []engine.RecvWR
-	free := p.q.Cap().MaxRecvWR - len(p.recvs)
-	want, cause := 0, engine.CauseNone
-	for i := range 1 + s.rnd.IntN(4) {
-		if i > free || len(s.free) < 2 {
-			break
-		}
-		r, wr, refused := s.receive(p.q.Cap().MaxRecvSGE, false)
-		rs, wrs = append(rs, r), append(wrs, wr)
-		switch {
-		case cause != engine.CauseNone:
-		case refused != engine.CauseNone && (i < free || s.cfg.Profile == engine.ProfileStrict):
-			cause = refused
-		case i == free:
-			cause = engine.CauseFull
-		default:
-			want++
-		}
-	}
+	rs, wrs, want, cause := s.receives(p.q.Cap().MaxRecvWR-len(p.recvs), p.q.Cap().MaxRecvSGE, false)
 	if p.asked == engine.StateReset && len(wrs) > 0 {
 		want, cause = 0, engine.CauseState
 	}
@@ -281,6 +262,28 @@ func (p *pair) postRecv() {
 	for _, r := range rs[want:] {
 		s.release(r.slot)
 	}
+}
+
+// receives makes one to four receive requests, as receive does, for a queue with room for free. A queue that takes
+// receives at all posts want of them and refuses the next for the cause.
+func (s *side) receives(free, sges int, foreign bool) (rs []*recv, wrs []engine.RecvWR, want int, cause engine.Cause) {
+	for i := range 1 + s.rnd.IntN(4) {
+		if i > free || len(s.free) < 2 {
+			break
+		}
+		r, wr, refused := s.receive(sges, foreign)
+		rs, wrs = append(rs, r), append(wrs, wr)
+		switch {
+		case cause != engine.CauseNone:
+		case refused != engine.CauseNone && (i < free || s.cfg.Profile == engine.ProfileStrict):
+			cause = refused
+		case i == free:
+			cause = engine.CauseFull
+		default:
+			want++
+		}
+	}
+	return rs, wrs, want, cause
 }
 
 // receive makes a receive request of up to sges pieces, of the second protection domain if foreign is set.

@@ -97,26 +97,7 @@ func (h *shared) end() {
 func (h *shared) post() {
 	s := h.s
 	most, sges := h.q.Cap()
-	var rs []*recv
-	var wrs []engine.RecvWR
-	free := most - len(h.recvs)
-	want, cause := 0, engine.CauseNone
-	for i := range 1 + s.rnd.IntN(4) {
-		if i > free || len(s.free) < 2 {
-			break
-		}
-		r, wr, refused := s.receive(sges, h.foreign)
-		rs, wrs = append(rs, r), append(wrs, wr)
-		switch {
-		case cause != engine.CauseNone:
-		case refused != engine.CauseNone && (i < free || s.cfg.Profile == engine.ProfileStrict):
-			cause = refused
-		case i == free:
-			cause = engine.CauseFull
-		default:
-			want++
-		}
-	}
+	rs, wrs, want, cause := s.receives(most-len(h.recvs), sges, h.foreign)
 	n, err := h.q.Post(wrs)
 	for _, r := range rs[:want] {
 		r.counter = h.free[0]
