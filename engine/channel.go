@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -104,14 +105,8 @@ func (ch *Channel) pop() *CQ {
 
 // drop takes out the events of a CQ that is closed. The channel is locked.
 func (ch *Channel) drop(c *CQ) {
-	kept := ch.queue[:0]
-	for _, o := range ch.queue {
-		if o != c {
-			kept = append(kept, o)
-		}
-	}
-	ch.queue = kept
-	if len(kept) == 0 {
+	ch.queue = slices.DeleteFunc(ch.queue, func(o *CQ) bool { return o == c })
+	if len(ch.queue) == 0 {
 		ch.ready.clear()
 	}
 }
@@ -218,12 +213,7 @@ func (ch *Channel) Close() error {
 	if ch.cqs > 0 && !d.closed.Load() {
 		return fmt.Errorf("engine: %s: completion channel has %d CQs: %w", d.caps.Name, ch.cqs, syscall.EBUSY)
 	}
-	for i, o := range d.channels {
-		if o == ch {
-			d.channels = append(d.channels[:i], d.channels[i+1:]...)
-			break
-		}
-	}
+	d.channels = slices.DeleteFunc(d.channels, func(o *Channel) bool { return o == ch })
 	ch.end()
 	return nil
 }

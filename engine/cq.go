@@ -402,7 +402,7 @@ func (c *CQ) leave() error {
 	d.mu.Unlock()
 	d.hub.mu.Lock()
 	delete(d.hub.cqs, c.cqn)
-	d.hub.forget(func(e *AsyncEvent) bool { return e.CQ == c })
+	d.hub.forget(func(e AsyncEvent) bool { return e.CQ == c })
 	d.hub.mu.Unlock()
 	if c.ch != nil {
 		c.ch.part(c)

@@ -88,8 +88,8 @@ func (c Cause) String() string {
 func (c Cause) Error() string { return c.String() }
 
 // PostError says which work request was refused, why, and with what errno a
-// verbs device of the same profile would have. Each queue pair has one that it
-// hands out again and again: it is valid until the queue pair's next error.
+// verbs device of the same profile would have. Each queue has one that it hands
+// out again and again: it is valid until the queue's next error.
 type PostError struct {
 	Cause Cause
 	Index int // of the request; those before it are posted
@@ -143,6 +143,14 @@ func (c Cause) errno(p Profile, batch bool) syscall.Errno {
 		}
 	case CauseOwner, CauseImage:
 		return syscall.EBUSY
+	}
+	return syscall.EINVAL
+}
+
+// recvErrno gives what ibv_post_recv and ibv_post_srq_recv return.
+func (c Cause) recvErrno() syscall.Errno {
+	if c == CauseFull {
+		return syscall.ENOMEM
 	}
 	return syscall.EINVAL
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 )
 
@@ -100,12 +101,12 @@ func (h *hub) take(e DeviceEvent) {
 		}
 		return
 	case EventCQErr:
-		a.CQ, known = h.cqs[e.Number], h.cqs[e.Number] != nil
+		a.CQ, known = h.cqs[e.Number]
 	case EventSRQErr, EventSRQLimitReached:
-		a.SRQ, known = h.srqs[e.Number], h.srqs[e.Number] != nil
+		a.SRQ, known = h.srqs[e.Number]
 	case EventQPFatal, EventQPReqErr, EventQPAccessErr, EventCommEst, EventSQDrained, EventPathMig, EventPathMigErr,
 		EventQPLastWQEReached:
-		a.QP, known = h.qps[e.Number], h.qps[e.Number] != nil
+		a.QP, known = h.qps[e.Number]
 	}
 	if !known { // it is being made or has been closed
 		return
@@ -125,16 +126,8 @@ func poke(c chan struct{}) {
 	}
 }
 
-// forget drops a closed object and the events about it.
-func (h *hub) forget(gone func(*AsyncEvent) bool) {
-	kept := h.queue[:0]
-	for i := range h.queue {
-		if !gone(&h.queue[i]) {
-			kept = append(kept, h.queue[i])
-		}
-	}
-	h.queue = kept
-}
+// forget drops the events about an object that is closed. The hub is locked.
+func (h *hub) forget(gone func(AsyncEvent) bool) { h.queue = slices.DeleteFunc(h.queue, gone) }
 
 // TryEvent gives the oldest asynchronous event, or false when there is none now.
 // Any goroutine may call it.

@@ -1,10 +1,6 @@
 package engine
 
-import (
-	"syscall"
-
-	"github.com/bluering/bluering/ring"
-)
+import "github.com/bluering/bluering/ring"
 
 // Post posts send requests in order, up to the first that is refused: n are
 // posted, and err, a *PostError, says why wrs[n] is not. The doorbell is rung
@@ -289,7 +285,7 @@ func (q *QP) recvRun(wrs []RecvWR) (n int) {
 			break
 		}
 		s := &wr.SGEs[0]
-		if s.Len-1 >= 1<<31-1 {
+		if s.Len-1 >= maxMessage-1 {
 			break
 		}
 		if s.MR.ref != ref {
@@ -350,7 +346,7 @@ func (q *QP) QueueRecv(id uint64, sge SGE) error {
 	cause := q.mayPostRecv()
 	if cause == CauseNone {
 		switch {
-		case sge.Len-1 >= 1<<31-1:
+		case sge.Len-1 >= maxMessage-1:
 			pieces := [1]SGE{sge}
 			ref := noRef
 			cause = q.queueRecv(pieces[:], id, &ref)
@@ -401,7 +397,20 @@ func (q *QP) queueRecv(sges []SGE, id uint64, ref *uint64) Cause {
 	if full && q.dev.caps.Profile != ProfileStrict {
 		return CauseFull
 	}
-	if len(sges) > q.cap.MaxRecvSGE {
+	if cause := q.dev.mrs.listPieces(q.segs[:q.cap.MaxRecvSGE], sges, ref); cause != CauseNone {
+		return cause
+	}
+	if full || !q.rq.Post(q.segs[:len(sges)], id) {
+		return CauseFull
+	}
+	return CauseNone
+}
+
+// listPieces judges the pieces of a receive request, of which there may be as
+// many as segs has room for, and lists them there. ref is that of the region
+// found last.
+func (t *mrTable) listPieces(segs []ring.Seg, sges []SGE, ref *uint64) Cause {
+	if len(sges) > len(segs) {
 		return CauseSGECount
 	}
 	total := uint64(0)
@@ -409,31 +418,20 @@ func (q *QP) queueRecv(sges []SGE, id uint64, ref *uint64) Cause {
 		s := &sges[i]
 		total += uint64(s.Len)
 		if s.Len != 0 && s.MR.ref != *ref {
-			if q.dev.mrs.find(s.MR.ref) == nil {
+			if t.find(s.MR.ref) == nil {
 				return CauseKey
 			}
 			*ref = s.MR.ref
 		}
-		q.segs[i] = ring.Seg{Addr: s.MR.addr + uint64(s.Off), Len: s.Len, LKey: s.MR.lkey}
+		segs[i] = ring.Seg{Addr: s.MR.addr + uint64(s.Off), Len: s.Len, LKey: s.MR.lkey}
 	}
-	switch {
-	case total >= 1<<31:
+	if total >= maxMessage {
 		return CauseLength
-	case full, !q.rq.Post(q.segs[:len(sges)], id):
-		return CauseFull
 	}
 	return CauseNone
 }
 
 func (q *QP) refuseRecv(c Cause, index int) *PostError {
-	e := &q.recvErr
-	errno := syscall.EINVAL
-	switch c {
-	case CauseFull:
-		errno = syscall.ENOMEM
-	case CauseOwner:
-		errno = syscall.EBUSY
-	}
-	*e = PostError{Cause: c, Index: index, Errno: errno, QPN: q.qpn, Recv: true}
-	return e
+	q.recvErr = PostError{Cause: c, Index: index, Errno: c.recvErrno(), QPN: q.qpn, Recv: true}
+	return &q.recvErr
 }

@@ -530,7 +530,7 @@ func (q *QP) Close() error {
 	}
 	d.hub.mu.Lock()
 	delete(d.hub.qps, q.qpn)
-	d.hub.forget(func(e *AsyncEvent) bool { return e.QP == q })
+	d.hub.forget(func(e AsyncEvent) bool { return e.QP == q })
 	d.hub.mu.Unlock()
 	d.mu.Unlock()
 	if q.image != nil {

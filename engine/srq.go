@@ -202,39 +202,17 @@ func (s *SRQ) queue(sges []SGE, id uint64, ref *uint64) Cause {
 	if full && s.dev.caps.Profile != ProfileStrict {
 		return CauseFull
 	}
-	if len(sges) > s.maxSGE {
-		return CauseSGECount
+	if cause := s.dev.mrs.listPieces(s.segs[:s.maxSGE], sges, ref); cause != CauseNone {
+		return cause
 	}
-	total := uint64(0)
-	for i := range sges {
-		g := &sges[i]
-		total += uint64(g.Len)
-		if g.Len != 0 && g.MR.ref != *ref {
-			if s.dev.mrs.find(g.MR.ref) == nil {
-				return CauseKey
-			}
-			*ref = g.MR.ref
-		}
-		s.segs[i] = ring.Seg{Addr: g.MR.addr + uint64(g.Off), Len: g.Len, LKey: g.MR.lkey}
-	}
-	switch {
-	case total >= 1<<31:
-		return CauseLength
-	case full, !s.ring.Post(s.segs[:len(sges)], id):
+	if full || !s.ring.Post(s.segs[:len(sges)], id) {
 		return CauseFull
 	}
 	return CauseNone
 }
 
 func (s *SRQ) refuse(c Cause, index int) *PostError {
-	errno := syscall.EINVAL
-	switch c {
-	case CauseFull:
-		errno = syscall.ENOMEM
-	case CauseOwner:
-		errno = syscall.EBUSY
-	}
-	s.err = PostError{Cause: c, Index: index, Errno: errno, SRQN: s.srqn, Recv: true}
+	s.err = PostError{Cause: c, Index: index, Errno: c.recvErrno(), SRQN: s.srqn, Recv: true}
 	return &s.err
 }
 
@@ -297,7 +275,7 @@ func (s *SRQ) Close() error {
 	s.pd.users--
 	d.hub.mu.Lock()
 	delete(d.hub.srqs, s.srqn)
-	d.hub.forget(func(e *AsyncEvent) bool { return e.SRQ == s })
+	d.hub.forget(func(e AsyncEvent) bool { return e.SRQ == s })
 	d.hub.mu.Unlock()
 	if err := d.b.DestroySRQ(s.srqn); err != nil {
 		return fmt.Errorf("engine: %s: destroy SRQ 0x%x: %w", d.caps.Name, s.srqn, err)
