@@ -198,10 +198,6 @@ func (d *DevSRQ) Available() int {
 	return int(n)
 }
 
-// Known gives the entries known to be posted and not taken, without reading the
-// record.
-func (d *DevSRQ) Known() int { return int(d.posted - d.consumed) }
-
 // Peek reads the oldest entry's pieces without taking it; ok is false when
 // there is none. The record is read only when no entry is known of.
 func (d *DevSRQ) Peek(segs []Seg) (n int, ok bool) {
@@ -225,6 +221,3 @@ func (d *DevSRQ) Advance() uint16 {
 	}
 	return uint16(i)
 }
-
-// Consumed gives the entries ever taken.
-func (d *DevSRQ) Consumed() uint32 { return d.consumed }

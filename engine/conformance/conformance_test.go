@@ -212,13 +212,14 @@ func present(t *testing.T, p engine.Profile, c *Capability, names []string) (has
 // apiNames gives the methods and fields of what the engine hands out and takes, as Type.Name.
 func apiNames() (names []string) {
 	for _, v := range []any{(*engine.Device)(nil), (*engine.PD)(nil), (*engine.CQ)(nil), (*engine.QP)(nil), (*engine.AH)(nil),
-		(*engine.Pool)(nil), (*engine.Flow)(nil), (*engine.Poller)(nil), (*engine.SRQ)(nil), (*engine.Channel)(nil)} {
+		(*engine.Pool)(nil), (*engine.Flow)(nil), (*engine.Poller)(nil), (*engine.SRQ)(nil), (*engine.Channel)(nil), (*engine.RSS)(nil)} {
 		r := reflect.TypeOf(v)
 		for i := range r.NumMethod() {
 			names = append(names, r.Elem().Name()+"."+r.Method(i).Name)
 		}
 	}
-	for _, v := range []any{engine.QPConfig{}, engine.QPAttr{}, engine.SendWR{}, engine.RecvWR{}, engine.FlowRule{}, engine.Match{}, engine.SRQConfig{}} {
+	for _, v := range []any{engine.QPConfig{}, engine.QPAttr{}, engine.SendWR{}, engine.RecvWR{}, engine.FlowRule{}, engine.Match{}, engine.SRQConfig{},
+		engine.RSSConfig{}} {
 		r := reflect.TypeOf(v)
 		for i := range r.NumField() {
 			names = append(names, r.Name()+"."+r.Field(i).Name)
