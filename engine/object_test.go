@@ -290,8 +290,42 @@ func use(d *Device, pd *PD, cq *CQ, q *QP, p *Pool, a *AH, f *Flow, m *Image, po
 	_ = d.Close()
 }
 
+// useShared is use for what queues share: channels, SRQs, receive hashes, and
+// the events of all.
+func useShared(d *Device, pd *PD, cq *CQ, ch *Channel, s *SRQ, h *RSS) {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	d.GIDs()
+	d.TryEvent()
+	_, _ = d.NextEvent(ended)
+	_, _ = d.NewChannel()
+	_, _ = d.NewCQOn(ch, 4)
+	_, _ = pd.NewSRQ(SRQConfig{MaxWR: 4})
+	_, _ = pd.NewRSS(RSSConfig{Table: []*QP{nil}})
+	_, _ = pd.ResolveAH(ended, Dest{GID: stubGID4})
+	_ = cq.Arm(false)
+	_ = cq.Ack(1)
+	ch.FD()
+	_, _ = ch.TryGet()
+	_, _ = ch.Get(ended)
+	s.SRQN()
+	s.Cap()
+	s.Outstanding()
+	s.Limit()
+	_, _ = s.Post([]RecvWR{{}})
+	_ = s.Post1(1, SGE{Len: 1})
+	_ = s.SetLimit(1)
+	_ = s.Modify(SRQAttr{}, SRQMaxWR)
+	_, _ = h.Attach(FlowRule{Kind: FlowAll})
+	_ = ch.Close()
+	_ = s.Close()
+	_ = h.Close()
+}
+
 func TestMisuseDoesNotCrash(t *testing.T) {
 	use(nil, nil, nil, nil, nil, nil, nil, nil, nil)
+	useShared(nil, nil, nil, nil, nil, nil)
+	useShared(&Device{}, &PD{}, &CQ{}, &Channel{}, &SRQ{}, &RSS{})
 	use(&Device{}, &PD{}, &CQ{}, &QP{}, &Pool{}, &AH{}, &Flow{}, &Image{}, &Poller{})
 	var wc *Completion
 	if wc.Err() != nil {
@@ -308,7 +342,7 @@ func TestMisuseDoesNotCrash(t *testing.T) {
 func TestClosedObjectsDoNotCrash(t *testing.T) {
 	for _, close := range []string{"nothing", "qp", "all but the device", "device"} {
 		t.Run(close, func(t *testing.T) {
-			r := newRig(t, rigConfig{})
+			r := newRig(t, rigConfig{caps: Caps{Features: FeatureSRQ}})
 			pd := r.d.DefaultPD()
 			p, err := pd.AllocPool(4, 64)
 			r.ok(err)
@@ -319,6 +353,10 @@ func TestClosedObjectsDoNotCrash(t *testing.T) {
 			po, err := NewPoller(r.d, PollerConfig{})
 			r.ok(err)
 			a := r.ah()
+			ch, err := r.d.NewChannel()
+			r.ok(err)
+			s, err := pd.NewSRQ(SRQConfig{MaxWR: 4})
+			r.ok(err)
 			switch close {
 			case "device":
 				r.ok(r.d.Close())
@@ -330,10 +368,14 @@ func TestClosedObjectsDoNotCrash(t *testing.T) {
 				r.ok(r.cq.Close())
 				r.ok(p.Close())
 				r.ok(a.Close())
+				r.ok(ch.Close())
+				r.ok(s.Close())
 				r.ok(pd.Deregister(r.mr))
 				r.ok(pd.Close())
 			}
+			useShared(r.d, pd, r.cq, ch, s, nil)
 			use(r.d, pd, r.cq, r.q, p, a, f, m, po)
+			useShared(r.d, pd, r.cq, ch, s, nil)
 			use(r.d, pd, r.cq, r.q, p, a, f, m, po)
 			if n, err := r.q.Post([]SendWR{{}}); n != 0 || !errors.Is(err, ErrClosed) || !errors.Is(err, syscall.EINVAL) {
 				t.Fatal(n, err)

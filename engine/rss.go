@@ -146,10 +146,10 @@ func (c *RSSConfig) check(d *Device) error {
 
 // Attach makes a rule whose frames the hash spreads.
 func (r *RSS) Attach(rule FlowRule) (*Flow, error) {
-	d := r.pd.dev
 	if err := r.usable(); err != nil {
 		return nil, err
 	}
+	d := r.pd.dev
 	if err := rule.check(&d.caps); err != nil {
 		return nil, err
 	}
@@ -161,6 +161,9 @@ func (r *RSS) Attach(rule FlowRule) (*Flow, error) {
 }
 
 func (r *RSS) usable() error {
+	if r == nil || r.pd == nil {
+		return closed("receive hash")
+	}
 	d := r.pd.dev
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -173,6 +176,9 @@ func (r *RSS) usable() error {
 // Close ends the hash and its rules. The queue pairs of its table stay, and may be closed from then on. A second Close
 // does nothing.
 func (r *RSS) Close() error {
+	if r == nil || r.pd == nil {
+		return nil
+	}
 	d := r.pd.dev
 	d.mu.Lock()
 	defer d.mu.Unlock()
