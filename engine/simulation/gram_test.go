@@ -29,7 +29,7 @@ type gram struct {
 	port     uint16
 }
 
-// addrs gives the addresses of a side in a family.
+// addr gives the address of a side in a family.
 func (w *world) addr(n int, six bool) []byte {
 	a := netip.AddrFrom4([4]byte{198, 18, 0, byte(n + 1)})
 	if six {

@@ -8,8 +8,9 @@ import (
 	"github.com/bluering/bluering/ring"
 )
 
-// The two loops through which each byte of a run goes. They check what region.slice and the slices of Go check, and then
-// use pointers, because the checks that the compiler adds to them cost as much as the copy.
+// The loops through which each byte of a run goes. They check what region.slice and the slices of Go check, and then
+// use pointers, because the checks that the compiler adds to them cost as much as the copy. Each has the choice of a copy
+// written out: a function with both is too large to be inlined. TestRunsDoWhatTheGeneralWayDoes compares them.
 
 // gatherRow copies the frames of run into w, each to the first multiple of wire.SpanBytes behind the one before it, and
 // lists their lengths, as long as they lie in r, are frames of at most most bytes, and w has room. It returns how many
