@@ -5,8 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/bluering/bluering/cmd/internal/results"
-	"github.com/bluering/bluering/internal/clock"
 	"github.com/bluering/bluering/ud"
 	"github.com/bluering/bluering/ud/exchange"
 )
@@ -20,30 +18,17 @@ func BW(ctx context.Context, c Config) (*Report, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	if len(c.Ports) > 1 {
-		return nil, results.Usage("ports", "", "are more than one; use scan")
+	if err := c.onePath(); err != nil {
+		return nil, err
 	}
 	x, err := connect(ctx, "bw", &c, exchange.ModeSink)
 	if err != nil {
 		return nil, err
 	}
-	var at *clock.Schedule
-	if c.Rate.Unit() != results.RateMax {
-		exact, err := scheduleRate(&c)
-		if err == nil {
-			var s clock.Schedule
-			s, err = clock.NewSchedule(exact)
-			at = &s
-		}
-		if err != nil {
-			return x.finish(err)
-		}
-		x.r.RateAskedPPS, _ = c.pps()
-	}
 	if err := x.begin(); err != nil {
 		return x.finish(err)
 	}
-	err = x.pour(at)
+	err = x.pour()
 	if err == nil {
 		err = x.settle()
 	}
@@ -54,12 +39,13 @@ func BW(ctx context.Context, c Config) (*Report, error) {
 }
 
 // pour sends until the run is over.
-func (x *client) pour(at *clock.Schedule) error {
+func (x *client) pour() error {
 	r := x.r
 	for seq, now := uint64(0), x.start; !x.over(seq, now); {
 		n := uint64(bwBurst)
-		if at != nil {
-			n = min(n, at.Due(now-x.start)-min(seq, at.Due(now-x.start)))
+		if x.c.paced() {
+			due := x.at.Due(now - x.start)
+			n = min(n, due-min(seq, due))
 		}
 		if x.c.Count != 0 {
 			n = min(n, x.c.Count-seq)

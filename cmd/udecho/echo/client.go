@@ -166,6 +166,7 @@ type client struct {
 	r     *Report
 	peers []ud.Peer
 	nonce uint64
+	at    clock.Schedule // of a rate that is not max
 	rtt   *latency.Recorder
 	total latency.Snapshot // of intervals that are over
 	start int64            // of the run, in the clock's time
@@ -173,7 +174,7 @@ type client struct {
 	tick  int64            // when the next interval ends
 	last  Counts           // at the end of the last one
 	lastT int64
-	every int64
+	every int64 // ns of an interval; 0: none
 	// sendNS is the time from the first departure to the last.
 	sendNS int64
 	msgs   [64]ud.Msg
@@ -192,11 +193,15 @@ func connect(ctx context.Context, command string, c *Config, mode exchange.Mode)
 	if err := checkPorts(c); err != nil {
 		return nil, err
 	}
+	at, pps, err := c.schedule()
+	if err != nil {
+		return nil, err
+	}
 	e, err := open(c, 0)
 	if err != nil {
 		return nil, err
 	}
-	x := &client{end: e, c: c, r: newReport(command, c), nonce: rand.Uint64() | 1, rtt: latency.New(latency.Options{}), ctx: ctx, every: int64(c.Interval)}
+	x := &client{end: e, c: c, at: at, r: newReport(command, c), nonce: rand.Uint64() | 1, rtt: latency.New(latency.Options{}), ctx: ctx, every: int64(c.Interval)}
 	fail := func(err error) (*client, error) {
 		if x.conn != nil {
 			x.conn.Close()
@@ -204,7 +209,7 @@ func connect(ctx context.Context, command string, c *Config, mode exchange.Mode)
 		e.close()
 		return nil, err
 	}
-	x.r.Device = e.describe(c.Device)
+	x.r.Device, x.r.RateAskedPPS = e.describe(c.Device), pps
 	d := net.Dialer{Timeout: exchange.StepTimeout}
 	if x.conn, err = d.DialContext(ctx, "tcp", withPort(c.Server)); err != nil {
 		return fail(loopHint(c.Device, fmt.Errorf("exchange with %s: %w", c.Server, err)))
@@ -233,7 +238,7 @@ func connect(ctx context.Context, command string, c *Config, mode exchange.Mode)
 		peer, err := e.ep.Peer(resolve, to)
 		cancel()
 		if port != 0 && errors.Is(err, syscall.EINVAL) {
-			hint := err.Error() + "; a udp: device sends from others than 4791 with ?ports=N"
+			hint := fmt.Sprintf("%v; a udp: device sends from others than %d with ?ports=N", err, roceV2Port)
 			return fail(&results.UsageError{Thing: "ports", Value: fmt.Sprint(port), Hint: hint, Cause: err})
 		}
 		if err != nil {
@@ -265,7 +270,8 @@ func (x *client) finish(why error) (*Report, error) {
 		}
 		cancel()
 	}
-	x.rttInto(&r.rtt)
+	x.endInterval()
+	r.rtt = x.total
 	now := x.dev.Counters()
 	r.drops(&now, &x.first)
 	if now.WeakICRCs > x.first.WeakICRCs {
@@ -285,14 +291,13 @@ func (x *client) finish(why error) (*Report, error) {
 	return r, errors.Join(why, x.close())
 }
 
-// rttInto ends an interval's recording.
-func (x *client) rttInto(s *latency.Snapshot) {
-	now := x.rtt.Swap()
-	_ = x.total.Merge(now) // of recorders that are alike
-	x.rtt.Recycle(&now)
-	if s != nil {
-		*s = x.total
-	}
+// endInterval adds an interval's round trips to the total, and describes them.
+func (x *client) endInterval() *results.Summary {
+	part := x.rtt.Swap()
+	s := results.Summarize(&part)
+	_ = x.total.Merge(part) // of recorders that are alike
+	x.rtt.Recycle(&part)
+	return s
 }
 
 // alive asks a peer that does not answer whether it is there, where it can be asked.
@@ -320,15 +325,10 @@ func (x *client) progress(now int64) {
 		return
 	}
 	x.tick += x.every
-	x.r.SentBytes = x.r.Sent * uint64(x.c.Size)
-	i := Interval{Schema: Schema, Record: "interval", ElapsedNS: now - x.start, Counts: x.r.Counts, oneWay: x.r.Command == "bw"}
+	i := Interval{Schema: Schema, Record: "interval", ElapsedNS: now - x.start, Counts: x.r.Counts, RTT: x.endInterval(), oneWay: x.r.Command == "bw"}
 	if s := float64(now-x.lastT) / 1e9; s > 0 {
 		i.TxPPS, i.RxPPS = float64(x.r.Sent-x.last.Sent)/s, float64(x.r.Unique-x.last.Unique)/s
 	}
-	part := x.rtt.Swap()
-	i.RTT = results.Summarize(&part)
-	_ = x.total.Merge(part) // of recorders that are alike
-	x.rtt.Recycle(&part)
 	x.last, x.lastT = x.r.Counts, now
 	if x.c.OnInterval != nil {
 		x.c.OnInterval(&i)

@@ -1,6 +1,7 @@
 package echo
 
 import (
+	"cmp"
 	"fmt"
 	"math/big"
 	"net"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bluering/bluering/cmd/internal/results"
+	"github.com/bluering/bluering/internal/clock"
 	"github.com/bluering/bluering/ud"
 	"github.com/bluering/bluering/ud/exchange"
 )
@@ -23,7 +25,7 @@ type Config struct {
 	QKey     uint32 // 0: that of ibv_ud_pingpong
 
 	Size        int           // payload bytes
-	Count       uint64        // datagrams; 0: no limit
+	Count       uint64        // datagrams, of a server clients; 0: no limit
 	Duration    time.Duration // 0: no limit
 	Rate        results.Rate  // of datagrams; max for Ping: one after the other
 	Timeout     time.Duration // a datagram without an answer for so long is lost; 0: DefaultTimeout
@@ -69,30 +71,9 @@ const (
 
 // check refuses what no device could do, and fills in defaults.
 func (c *Config) check() error {
-	defaultTo := func(v *int, n int) {
-		if *v == 0 {
-			*v = n
-		}
-	}
-	defaultTo(&c.Depth, DefaultDepth)
-	defaultTo(&c.MaxClients, DefaultClients)
-	for _, d := range []struct {
-		v *time.Duration
-		n time.Duration
-	}{{&c.Timeout, DefaultTimeout}, {&c.Idle, DefaultIdle}} {
-		if *d.v == 0 {
-			*d.v = d.n
-		}
-	}
-	if c.Limit == 0 {
-		c.Limit = DefaultLimit
-	}
-	if c.QKey == 0 {
-		c.QKey = ud.DefaultQKey
-	}
-	if c.Exchange == "" {
-		c.Exchange = "native"
-	}
+	c.Depth, c.MaxClients = cmp.Or(c.Depth, DefaultDepth), cmp.Or(c.MaxClients, DefaultClients)
+	c.Timeout, c.Idle = cmp.Or(c.Timeout, DefaultTimeout), cmp.Or(c.Idle, DefaultIdle)
+	c.Limit, c.QKey, c.Exchange = cmp.Or(c.Limit, DefaultLimit), cmp.Or(c.QKey, ud.DefaultQKey), cmp.Or(c.Exchange, "native")
 	if _, err := exchange.ByName(c.Exchange); err != nil {
 		return results.Usage("exchange", c.Exchange, "not a protocol; use native, pingpong or perftest")
 	}
@@ -133,19 +114,36 @@ func (c *Config) checkServer() error {
 	return nil
 }
 
-// pps is the rate as a fraction; 0: max.
-func (c *Config) pps() (float64, error) {
-	r, err := c.Rate.PPS(big.NewRat(1, 1), 0)
-	if err != nil || r.Den == 0 {
-		return 0, err
+// onePath refuses more source ports than one.
+func (c *Config) onePath() error {
+	if len(c.Ports) > 1 {
+		return results.Usage("port", fmt.Sprint(c.Ports), "is more than one; use scan")
 	}
-	return float64(r.Num) / float64(r.Den), nil
+	return nil
+}
+
+// paced reports whether datagrams leave by a schedule.
+func (c *Config) paced() bool { return c.Rate.Unit() != results.RateMax }
+
+// schedule is when they leave, and how many a second; of max it is empty.
+func (c *Config) schedule() (at clock.Schedule, pps float64, err error) {
+	if !c.paced() {
+		return at, 0, nil
+	}
+	rate, err := c.Rate.PPS(big.NewRat(1, 1), 0) // the size does not matter to a rate of datagrams
+	if err != nil {
+		return at, 0, err
+	}
+	if at, err = clock.NewSchedule(rate); err != nil {
+		return at, 0, results.Usage("rate", c.Rate.String(), err.Error())
+	}
+	return at, rate.PPS(), nil
 }
 
 // ParsePorts reads UDP source ports: 50000, 49152-49167, 50000,50007 or paths:N,
 // which is N ports from 49152 on.
 func ParsePorts(s string) ([]uint16, error) {
-	const first = 0xc000
+	const first = 49152 // of the dynamic ports, RFC 6335
 	bad := func(why string) ([]uint16, error) {
 		return nil, results.Usage("ports", s, why+"; use 49152-49167, a list, or paths:16")
 	}

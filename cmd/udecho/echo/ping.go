@@ -3,10 +3,8 @@ package echo
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/bluering/bluering/cmd/internal/results"
-	"github.com/bluering/bluering/internal/clock"
 	"github.com/bluering/bluering/ud"
 	"github.com/bluering/bluering/ud/exchange"
 )
@@ -18,10 +16,10 @@ func Ping(ctx context.Context, c Config) (*Report, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	if len(c.Ports) > 1 {
-		return nil, results.Usage("ports", fmt.Sprint(c.Ports), "is more than one; use scan")
+	if err := c.onePath(); err != nil {
+		return nil, err
 	}
-	if c.Rate.Unit() != results.RateMax && c.foreign() {
+	if c.paced() && c.foreign() {
 		return nil, results.Usage("rate", c.Rate.String(), "needs answers that say what they answer; use --exchange native, or leave the rate out")
 	}
 	x, err := connect(ctx, "ping", &c, exchange.ModeEcho)
@@ -32,7 +30,7 @@ func Ping(ctx context.Context, c Config) (*Report, error) {
 		return x.finish(err)
 	}
 	x.r.LossKnown = true
-	if c.Rate.Unit() != results.RateMax {
+	if c.paced() {
 		return x.finish(x.scheduled(nil))
 	}
 	return x.finish(x.pingPong())
@@ -128,7 +126,6 @@ const window = 1 << 16
 // the schedule in turn.
 type scheduledRun struct {
 	*client
-	at      clock.Schedule
 	paths   []pathRun
 	next    uint64 // number of the next datagram
 	highest uint64 // newest answered, plus 1
@@ -137,20 +134,7 @@ type scheduledRun struct {
 
 func (x *client) scheduled(paths []pathRun) error {
 	x.r.RTTFrom = "schedule"
-	rate, err := x.c.pps()
-	if err != nil {
-		return err
-	}
-	exact, err := scheduleRate(x.c)
-	if err != nil {
-		return err
-	}
-	at, err := clock.NewSchedule(exact)
-	if err != nil {
-		return err
-	}
-	x.r.RateAskedPPS = rate
-	return (&scheduledRun{client: x, at: at, paths: paths}).run()
+	return (&scheduledRun{client: x, paths: paths}).run()
 }
 
 func (s *scheduledRun) run() error {

@@ -2,11 +2,9 @@ package echo
 
 import (
 	"context"
-	"math/big"
 
 	"github.com/bluering/bluering/cmd/internal/results"
 	"github.com/bluering/bluering/engine/latency"
-	"github.com/bluering/bluering/internal/clock"
 	"github.com/bluering/bluering/ud/exchange"
 )
 
@@ -28,7 +26,7 @@ func Scan(ctx context.Context, c Config) (*Report, error) {
 		return nil, results.Usage("ports", "", "is missing; use 49152-49167 or paths:16")
 	case c.foreign():
 		return nil, results.Usage("exchange", c.Exchange, "has answers that do not say what they answer; use native")
-	case c.Rate.Unit() == results.RateMax:
+	case !c.paced():
 		return nil, results.Usage("rate", "max", "is no rate for probes; use 10kpps")
 	}
 	x, err := connect(ctx, "scan", &c, exchange.ModeEcho)
@@ -51,6 +49,3 @@ func Scan(ctx context.Context, c Config) (*Report, error) {
 	}
 	return x.finish(err)
 }
-
-// scheduleRate is the rate as an exact fraction.
-func scheduleRate(c *Config) (clock.Rate, error) { return c.Rate.PPS(big.NewRat(1, 1), 0) }
