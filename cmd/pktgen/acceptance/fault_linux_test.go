@@ -80,7 +80,34 @@ func frames(t *testing.T, ns, name string, more uint64) {
 	})
 }
 
-const faultToken = "1.00000000000b10e5.0.-.1" // of a sender and a receiver in processes of their own
+// processes are a receiver and a sender, of one run, at the ends of a link.
+type processes struct {
+	a, b, nsB string // the sender's interface, the receiver's and its namespace
+	rx, tx    *exec.Cmd
+	got, sent *result
+}
+
+// apart starts both and returns when frames have left.
+func apart(t *testing.T, txFlags ...string) processes {
+	t.Helper()
+	const token = "1.00000000000b10e5.0.-.1"
+	var p processes
+	p.a, p.b, p.nsB = nstest.Veth(t)
+	p.rx, p.got = launch(t, "rx", "packet:"+p.b+"?netns="+p.nsB, "--run", token)
+	p.tx, p.sent = launch(t, append([]string{"tx", "packet:" + p.a, "-r", "20kpps", "--dmac", "02:00:00:00:00:99", "--run", token}, txFlags...)...)
+	frames(t, "", p.a, 1000)
+	return p
+}
+
+// interruptSender ends the sender by a signal and demands its whole report.
+func (p *processes) interruptSender(t *testing.T) {
+	t.Helper()
+	p.tx.Process.Signal(syscall.SIGINT)
+	ends(t, p.tx, p.sent)
+	if p.sent.code != 130 || p.sent.report == nil || p.sent.report.Outcome != "interrupted" {
+		t.Fatalf("exit status %d, report %+v\n%s", p.sent.code, p.sent.report, p.sent.stderr)
+	}
+}
 
 var sendWays = []string{"", "?send=mmsg", "?send=ring", "?mode=goroutine"}
 
@@ -115,32 +142,30 @@ func TestSentIsWhatTheKernelCountedLastWhenTheInterfaceIsDeleted(t *testing.T) {
 func TestReceiverTellsOfItsInterface(t *testing.T) {
 	for _, fault := range []string{"down", "deleted"} {
 		t.Run(fault, func(t *testing.T) {
-			a, b, nsB := nstest.Veth(t)
-			last := nstest.Last(t, a)
-			rx, got := launch(t, "rx", "packet:"+b+"?netns="+nsB, "--run", faultToken)
-			tx, sent := launch(t, "tx", "packet:"+a, "-r", "20kpps", "-d", "60s", "--dmac", "02:00:00:00:00:99", "--run", faultToken)
-			frames(t, nsB, b, 1000)
+			p := apart(t, "-d", "60s")
+			last := nstest.Last(t, p.a)
+			frames(t, p.nsB, p.b, 1000)
 			if fault == "down" {
-				nstest.Down(t, nsB, b)
+				nstest.Down(t, p.nsB, p.b)
 			} else {
-				nstest.Delete(t, nsB, b)
+				nstest.Delete(t, p.nsB, p.b)
 			}
-			ends(t, rx, got)
-			got.fails(t, b)
-			ends(t, tx, sent)
-			sent.fails(t, a)
+			ends(t, p.rx, p.got)
+			p.got.fails(t, p.b)
+			ends(t, p.tx, p.sent)
+			p.sent.fails(t, p.a)
 			var kernel uint64 // what b received, or a sent into it
 			if fault == "down" {
-				kernel = nstest.Count(t, nsB, b).RxFrames
+				kernel = nstest.Count(t, p.nsB, p.b).RxFrames
 			} else {
 				kernel = last().TxFrames
 			}
-			p := got.report
-			if fault == "down" && p.Received+p.RingDrops != kernel {
-				t.Errorf("received %d and dropped %d in the ring of %d that the kernel counted", p.Received, p.RingDrops, kernel)
+			got, sent := p.got.report, p.sent.report
+			if fault == "down" && got.Received+got.RingDrops != kernel {
+				t.Errorf("received %d and dropped %d in the ring of %d that the kernel counted", got.Received, got.RingDrops, kernel)
 			}
-			if p.Received == 0 || p.Received+p.RingDrops > kernel || sent.report.Sent < p.Received {
-				t.Errorf("received %d, sent %d, the kernel counted %d", p.Received, sent.report.Sent, kernel)
+			if got.Received == 0 || got.Received+got.RingDrops > kernel || sent.Sent < got.Received {
+				t.Errorf("received %d, sent %d, the kernel counted %d", got.Received, sent.Sent, kernel)
 			}
 		})
 	}
@@ -195,100 +220,82 @@ func (r *result) stall(t *testing.T, stood time.Duration) {
 // TestStoppedSenderOwnsUpToIt: the departures it missed are late, its ledger has the stall, and what it sent is
 // what the kernel counted and what came.
 func TestStoppedSenderOwnsUpToIt(t *testing.T) {
-	a, b, nsB := nstest.Veth(t)
-	rx, got := launch(t, "rx", "packet:"+b+"?netns="+nsB, "--run", faultToken)
-	tx, sent := launch(t, "tx", "packet:"+a, "-r", "20kpps", "-d", "60s", "--dmac", "02:00:00:00:00:99", "--run", faultToken, "--hello")
-	frames(t, "", a, 1000)
-	stood := stopped(t, tx)
-	frames(t, "", a, 1000)
-	tx.Process.Signal(syscall.SIGINT)
-	ends(t, tx, sent)
-	if sent.code != 130 || sent.report == nil || sent.report.Outcome != "interrupted" {
-		t.Fatalf("exit status %d, report %+v\n%s", sent.code, sent.report, sent.stderr)
+	p := apart(t, "-d", "60s", "--hello")
+	stood := stopped(t, p.tx)
+	frames(t, "", p.a, 1000)
+	p.interruptSender(t)
+	p.sent.stall(t, stood)
+	sent := p.sent.report
+	if due := uint64(stood.Seconds() * 20e3); sent.Late == 0 || sent.Late+64 < due {
+		t.Errorf("%d late of the %d due while it stood", sent.Late, due)
 	}
-	sent.stall(t, stood)
-	if due := uint64(stood.Seconds() * 20e3); sent.report.Late == 0 || sent.report.Late+64 < due {
-		t.Errorf("%d late of the %d due while it stood", sent.report.Late, due)
-	}
-	accounted(t, rx, got, sent.report.Sent, func() uint64 { return nstest.Count(t, nsB, b).RxFrames })
-	if kernel := nstest.Count(t, "", a).TxFrames; sent.report.Sent+got.report.Hello != kernel {
-		t.Errorf("sent %d and %d hellos, the kernel counted %d", sent.report.Sent, got.report.Hello, kernel)
+	p.accounted(t)
+	if kernel, hellos := nstest.Count(t, "", p.a).TxFrames, p.got.report.Hello; sent.Sent+hellos != kernel {
+		t.Errorf("sent %d and %d hellos, the kernel counted %d", sent.Sent, hellos, kernel)
 	}
 }
 
 // TestStoppedReceiverOwnsUpToIt: what its ring could not hold meanwhile is counted, and all else has come.
 func TestStoppedReceiverOwnsUpToIt(t *testing.T) {
-	a, b, nsB := nstest.Veth(t)
-	rx, got := launch(t, "rx", "packet:"+b+"?netns="+nsB, "--run", faultToken)
-	tx, sent := launch(t, "tx", "packet:"+a, "-r", "20kpps", "-d", "60s", "--dmac", "02:00:00:00:00:99", "--run", faultToken, "--hello")
-	frames(t, "", a, 1000)
-	stood := stopped(t, rx)
-	frames(t, "", a, 1000)
-	tx.Process.Signal(syscall.SIGINT)
-	ends(t, tx, sent)
-	if sent.code != 130 || sent.report == nil {
-		t.Fatalf("exit status %d\n%s", sent.code, sent.stderr)
-	}
-	accounted(t, rx, got, sent.report.Sent, func() uint64 { return nstest.Count(t, nsB, b).RxFrames })
-	got.stall(t, stood)
+	p := apart(t, "-d", "60s", "--hello")
+	stood := stopped(t, p.rx)
+	frames(t, "", p.a, 1000)
+	p.interruptSender(t)
+	p.accounted(t)
+	p.got.stall(t, stood)
 }
 
-// accounted ends a receiver and demands that received and dropped in its ring is what was sent, and with the
-// hellos what the kernel counted.
-func accounted(t *testing.T, rx *exec.Cmd, got *result, sent uint64, kernel func() uint64) {
+// accounted ends the receiver, the sender having ended, and demands that received and dropped in its ring is what was
+// sent, and with the hellos what the kernel counted.
+func (p *processes) accounted(t *testing.T) {
 	t.Helper()
-	rx.Process.Signal(syscall.SIGINT) // it may have ended with the last hello
-	ends(t, rx, got)
-	p := got.report
-	if p == nil {
-		t.Fatalf("no report, exit status %d\n%s", got.code, got.stderr)
+	p.rx.Process.Signal(syscall.SIGINT) // it may have ended with the last hello
+	ends(t, p.rx, p.got)
+	got, sent := p.got.report, p.sent.report.Sent
+	if got == nil {
+		t.Fatalf("no report, exit status %d\n%s", p.got.code, p.got.stderr)
 	}
-	if p.Received != p.Unique || p.Foreign+p.Corrupt+p.Duplicate+p.Stale > 0 {
-		t.Errorf("%+v", p.Counts)
+	if got.Received != got.Unique || got.Foreign+got.Corrupt+got.Duplicate+got.Stale > 0 {
+		t.Errorf("%+v", got.Counts)
 	}
-	if k := kernel(); p.Received+p.Hello+p.RingDrops != k {
-		t.Errorf("received %d, %d hellos, dropped %d in the ring; the kernel counted %d", p.Received, p.Hello, p.RingDrops, k)
+	if k := nstest.Count(t, p.nsB, p.b).RxFrames; got.Received+got.Hello+got.RingDrops != k {
+		t.Errorf("received %d, %d hellos, dropped %d in the ring; the kernel counted %d", got.Received, got.Hello, got.RingDrops, k)
 	}
-	if p.Received > sent || p.Received+p.RingDrops < sent {
-		t.Errorf("%d sent, %d received and %d dropped in the ring", sent, p.Received, p.RingDrops)
+	if got.Received > sent || got.Received+got.RingDrops < sent {
+		t.Errorf("%d sent, %d received and %d dropped in the ring", sent, got.Received, got.RingDrops)
 	}
-	if p.RingDrops > 0 && (got.code == 0 || !strings.Contains(p.Error, "inconclusive")) {
-		t.Errorf("exit status %d, error %q with %d ring drops", got.code, p.Error, p.RingDrops)
+	if got.RingDrops > 0 && (p.got.code == 0 || !strings.Contains(got.Error, "inconclusive")) {
+		t.Errorf("exit status %d, error %q with %d ring drops", p.got.code, got.Error, got.RingDrops)
 	}
 }
 
 // TestKilledReceiverHarmsNoSender: what is sent is counted as ever, and no half report is left of the killed one.
 func TestKilledReceiverHarmsNoSender(t *testing.T) {
-	a, b, nsB := nstest.Veth(t)
-	rx, got := launch(t, "rx", "packet:"+b+"?netns="+nsB, "--run", faultToken)
-	tx, sent := launch(t, "tx", "packet:"+a, "-r", "20kpps", "-n", "20003", "--dmac", "02:00:00:00:00:99", "--run", faultToken)
-	frames(t, "", a, 1000)
-	rx.Process.Kill()
-	ends(t, rx, got)
-	sent.finish(t, tx, tx.Wait())
-	if sent.code != 0 || sent.report == nil || sent.report.Outcome != "complete" {
-		t.Fatalf("exit status %d\n%s", sent.code, sent.stderr)
+	p := apart(t, "-n", "20003")
+	p.rx.Process.Kill()
+	ends(t, p.rx, p.got)
+	p.sent.finish(t, p.tx, p.tx.Wait())
+	if p.sent.code != 0 || p.sent.report == nil || p.sent.report.Outcome != "complete" {
+		t.Fatalf("exit status %d\n%s", p.sent.code, p.sent.stderr)
 	}
-	if kernel := nstest.Count(t, "", a).TxFrames; sent.report.Sent != 20003 || kernel != 20003 {
-		t.Errorf("sent %d, the kernel counted %d", sent.report.Sent, kernel)
+	if kernel := nstest.Count(t, "", p.a).TxFrames; p.sent.report.Sent != 20003 || kernel != 20003 {
+		t.Errorf("sent %d, the kernel counted %d", p.sent.report.Sent, kernel)
 	}
-	if left, _ := os.ReadDir(filepath.Dir(strings.TrimPrefix(rx.Env[len(rx.Env)-1], "REPORT="))); len(left) != 0 {
+	if left, _ := os.ReadDir(filepath.Dir(p.got.file)); len(left) != 0 {
 		t.Errorf("the killed receiver left %v", left)
 	}
 }
 
-// TestKilledSenderLeavesTheReceiverWhole.
+// TestKilledSenderLeavesTheReceiverWhole: what it received is in its report, to the frame.
 func TestKilledSenderLeavesTheReceiverWhole(t *testing.T) {
-	a, b, nsB := nstest.Veth(t)
-	rx, got := launch(t, "rx", "packet:"+b+"?netns="+nsB, "--run", faultToken)
-	tx, _ := launch(t, "tx", "packet:"+a, "-r", "20kpps", "-d", "60s", "--dmac", "02:00:00:00:00:99", "--run", faultToken, "--hello")
-	frames(t, "", a, 1000)
-	tx.Process.Kill()
-	tx.Wait()
-	rx.Process.Signal(syscall.SIGINT)
-	ends(t, rx, got)
-	if p := got.report; got.code != 130 || p == nil || p.Received+p.Hello+p.RingDrops != nstest.Count(t, nsB, b).RxFrames {
-		t.Fatalf("exit status %d, the kernel counted %d, report %+v\n%s", got.code, nstest.Count(t, nsB, b).RxFrames, p, got.stderr)
+	p := apart(t, "-d", "60s", "--hello")
+	p.tx.Process.Kill()
+	p.tx.Wait()
+	p.rx.Process.Signal(syscall.SIGINT)
+	ends(t, p.rx, p.got)
+	kernel := nstest.Count(t, p.nsB, p.b).RxFrames
+	if r := p.got.report; p.got.code != 130 || r == nil || r.Received+r.Hello+r.RingDrops != kernel {
+		t.Fatalf("exit status %d, the kernel counted %d, report %+v\n%s", p.got.code, kernel, r, p.got.stderr)
 	}
 }
 

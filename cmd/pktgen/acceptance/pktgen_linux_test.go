@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -41,7 +42,8 @@ func TestMain(m *testing.M) {
 type result struct {
 	code           int
 	stdout, stderr string
-	report         *traffic.Report // nil without --report
+	file           string          // of the JSON report
+	report         *traffic.Report // nil: there is no such file
 }
 
 // run runs pktgen to its end with a JSON report.
@@ -57,9 +59,8 @@ func command(t *testing.T, args ...string) (*exec.Cmd, *result) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "report.json")
 	c := exec.Command(pktgen, append(args, "--report", file, "-o", "none", "-i", "0")...)
-	c.Env = append(os.Environ(), "REPORT="+file)
 	c.Stdout, c.Stderr = new(bytes.Buffer), &output{first: make(chan struct{})}
-	return c, &result{}
+	return c, &result{file: file}
 }
 
 func (r *result) finish(t *testing.T, c *exec.Cmd, err error) {
@@ -70,14 +71,13 @@ func (r *result) finish(t *testing.T, c *exec.Cmd, err error) {
 	if _, exited := err.(*exec.ExitError); err != nil && !exited {
 		t.Fatal(err)
 	}
-	file := strings.TrimPrefix(c.Env[len(c.Env)-1], "REPORT=")
-	b, err := os.ReadFile(file)
+	b, err := os.ReadFile(r.file)
 	if err != nil {
 		return
 	}
 	r.report = new(traffic.Report)
 	if err := json.Unmarshal(b, r.report); err != nil {
-		t.Fatalf("%s: %v", file, err)
+		t.Fatalf("%s: %v", r.file, err)
 	}
 }
 
@@ -111,17 +111,23 @@ func TestLoopCountsAreExactForAnyNumberOfQueues(t *testing.T) {
 }
 
 func TestPacketPutsExactlyTheCountOnTheInterface(t *testing.T) {
+	putsExactly(t, "packet:", 1000003, "200kpps")
+}
+
+// putsExactly sends so many frames of the smallest size, and has the kernel count them at both ends.
+func putsExactly(t *testing.T, scheme string, count uint64, rate string) {
+	t.Helper()
 	a, b, nsB := nstest.Veth(t)
 	sent, seen := nstest.Count(t, "", a), nstest.Count(t, nsB, b)
-	r := run(t, "tx", "packet:"+a, "-n", "1000003", "-r", "200kpps", "-s", "64", "--dmac", "02:00:00:00:00:99")
-	if r.code != 0 || r.report == nil || r.report.Sent != 1000003 {
+	r := run(t, "tx", scheme+a, "-n", strconv.FormatUint(count, 10), "-r", rate, "-s", "64", "--dmac", "02:00:00:00:00:99")
+	if r.code != 0 || r.report == nil || r.report.Sent != count {
 		t.Fatalf("exit status %d\n%s", r.code, r.stderr)
 	}
 	sent, seen = nstest.Count(t, "", a).Sub(sent), nstest.Count(t, nsB, b).Sub(seen)
-	if sent.TxFrames != 1000003 || seen.RxFrames != 1000003 {
+	if sent.TxFrames != count || seen.RxFrames != count {
 		t.Fatalf("the kernel counted %d out of %s and %d into %s", sent.TxFrames, a, seen.RxFrames, b)
 	}
-	if want := uint64(1000003 * 60); sent.TxBytes != want {
+	if want := count * 60; sent.TxBytes != want {
 		t.Fatalf("the kernel counted %d bytes, want %d", sent.TxBytes, want)
 	}
 }

@@ -3,11 +3,9 @@ package acceptance
 import (
 	"encoding/json"
 	"fmt"
-	"runtime"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -16,19 +14,7 @@ import (
 
 func TestXDPPutsExactlyTheCountOnTheInterface(t *testing.T) {
 	nstest.Root(t)
-	a, b, nsB := nstest.Veth(t)
-	sent, seen := nstest.Count(t, "", a), nstest.Count(t, nsB, b)
-	r := run(t, "tx", "xdp:"+a, "-n", "300007", "-r", "max", "-s", "64", "--dmac", "02:00:00:00:00:99")
-	if r.code != 0 || r.report == nil || r.report.Sent != 300007 {
-		t.Fatalf("exit status %d\n%s", r.code, r.stderr)
-	}
-	sent, seen = nstest.Count(t, "", a).Sub(sent), nstest.Count(t, nsB, b).Sub(seen)
-	if sent.TxFrames != 300007 || seen.RxFrames != 300007 {
-		t.Fatalf("the kernel counted %d out of %s and %d into %s", sent.TxFrames, a, seen.RxFrames, b)
-	}
-	if want := uint64(300007 * 60); sent.TxBytes != want {
-		t.Fatalf("the kernel counted %d bytes, want %d", sent.TxBytes, want)
-	}
+	putsExactly(t, "xdp:", 300007, "max")
 }
 
 func TestXDPBothEndsLoseNothing(t *testing.T) {
@@ -89,10 +75,7 @@ func TestXDPIsGoneAfterSIGKILL(t *testing.T) {
 	nstest.Root(t)
 	a, b, nsB := nstest.Veth(t)
 	rxURI := "xdp:" + b + "?netns=" + nsB
-	c, _ := command(t, "tx", "xdp:"+a, "--rx", rxURI, "-r", "20kpps", "-d", "60s")
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	c, _ := launch(t, "tx", "xdp:"+a, "--rx", rxURI, "-r", "20kpps", "-d", "60s")
 	program := func(ns, name string) (id uint32) {
 		nstest.Link(t, ns, name, func(_ *netlink.Handle, l netlink.Link) error {
 			if x := l.Attrs().Xdp; x != nil && x.Attached {
@@ -102,22 +85,13 @@ func TestXDPIsGoneAfterSIGKILL(t *testing.T) {
 		})
 		return id
 	}
-	until := func(what string, f func() bool) {
-		for deadline := time.Now().Add(20 * time.Second); !f(); runtime.Gosched() {
-			if time.Now().After(deadline) {
-				c.Process.Kill()
-				t.Fatal("20 s without " + what)
-			}
-		}
-	}
-	moving := nstest.Count(t, nsB, b)
-	until("traffic", func() bool { return nstest.Count(t, nsB, b).Sub(moving).RxFrames > 1000 })
+	frames(t, nsB, b, 1000)
 	if program("", a) == 0 || program(nsB, b) == 0 {
 		t.Error("nothing is attached while it runs")
 	}
 	c.Process.Kill()
 	c.Wait()
-	until("detaching", func() bool { return program("", a) == 0 && program(nsB, b) == 0 })
+	until(t, "both programs are gone", func() bool { return program("", a) == 0 && program(nsB, b) == 0 })
 	run(t, "tx", "xdp:"+a, "--rx", rxURI, "-n", "5003", "-r", "50kpps", "--assert", "loss==0").clean(t, 5003)
 }
 

@@ -3,6 +3,7 @@ package traffic
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
@@ -28,8 +29,11 @@ func recorded(t *testing.T, path string) (frames [][]byte) {
 	}
 	for {
 		data, _, err := r.ReadPacketData()
-		if err != nil {
+		if err == io.EOF {
 			return frames
+		}
+		if err != nil {
+			t.Fatalf("frame %d of %s: %v", len(frames), path, err)
 		}
 		frames = append(frames, data)
 	}
