@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 
@@ -211,8 +210,3 @@ func setField(c *traffic.Config, name, s string) (err error) {
 }
 
 func randomSeed() uint64 { return rand.Uint64() >> 32 } // short enough to type
-
-func isUsage(err error) bool {
-	var u *traffic.UsageError
-	return errors.As(err, &u)
-}

@@ -53,14 +53,3 @@ Exit codes: 0 done, 1 failed, 2 bad request or no permission (nothing was sent),
 	root.AddCommand(a.listCommand(), a.probeCommand(), a.planCommand(), a.txCommand(), a.rxCommand(), a.selfTestCommand())
 	return root
 }
-
-// usageCode gives the library's usage errors their exit code.
-func usageCode(err error) error {
-	if err == nil {
-		return nil
-	}
-	if isUsage(err) {
-		return &cli.CodeError{Code: cli.Usage, Err: err}
-	}
-	return err
-}

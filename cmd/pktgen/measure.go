@@ -11,9 +11,6 @@ import (
 	"github.com/bluering/bluering/cmd/pktgen/traffic"
 )
 
-// strictRateRatio is how far below the asked rate --strict-rate lets a run be.
-const strictRateRatio = 0.001
-
 // measure is tx and rx: read the flags, check everything that can be checked
 // before the first frame, run, write results, judge.
 func (a *app) measure(ctx context.Context, f *flags, tx, rx string) error {
@@ -25,7 +22,7 @@ func (a *app) measure(ctx context.Context, f *flags, tx, rx string) error {
 
 	c, err := f.config(a.seed)
 	if err != nil {
-		return usageCode(err)
+		return err
 	}
 	c.TX = tx
 	if rx != "" {
@@ -33,30 +30,30 @@ func (a *app) measure(ctx context.Context, f *flags, tx, rx string) error {
 	}
 	asserts, err := parseAsserts(f.asserts)
 	if err != nil {
-		return usageCode(err)
+		return err
 	}
 	if err := c.Check(); err != nil {
-		return usageCode(err)
+		return err
 	}
 	if err := c.CheckAsserts(asserts, f.str("floor") != "" || f.is("self-test")); err != nil {
-		return usageCode(err)
+		return err
 	}
 	if err := checkOutputs(f, &c); err != nil {
-		return usageCode(err)
+		return err
 	}
 	out, err := a.openOutputs(f)
 	if err != nil {
-		return usageCode(err)
+		return err
 	}
 	for _, port := range []string{c.TX, c.RX} {
 		if err := traffic.CheckPort(port, c.AllowMgmt); err != nil {
-			return usageCode(err)
+			return err
 		}
 	}
 	a.hook(&c, out)
 	floor, err := a.floor(signals, f)
 	if err != nil {
-		return usageCode(err)
+		return err
 	}
 	report, err := a.run(signals, c)
 	out.progress.End()
@@ -160,7 +157,7 @@ func verdict(r *traffic.Report, err error, caught *cli.SignalError, strictRate b
 			return &cli.CodeError{Code: cli.AssertFails, Err: fmt.Errorf("assertion failed: %s", results.AssertText(a))}
 		}
 	}
-	if strictRate && r.RateAskedPPS > 0 && (r.RateErrorRatio < -strictRateRatio || r.Unsent > 0) {
+	if strictRate && r.RateAskedPPS > 0 && (r.RateErrorRatio < -cli.StrictRateRatio || r.Unsent > 0) {
 		return &cli.CodeError{Code: cli.RateMissed, Err: fmt.Errorf("rate not reached: asked %.0f pps, got %.0f pps, %d unsent", r.RateAskedPPS, r.TxPPS, r.Unsent)}
 	}
 	return nil

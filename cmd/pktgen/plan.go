@@ -17,7 +17,7 @@ func (a *app) planCommand() *cobra.Command {
 		Args:  cobra.ExactArgs(1),
 	}
 	f := addFlags(c, onPlan)
-	c.RunE = func(_ *cobra.Command, args []string) error { return usageCode(a.plan(f, args[0])) }
+	c.RunE = func(_ *cobra.Command, args []string) error { return a.plan(f, args[0]) }
 	return c
 }
 

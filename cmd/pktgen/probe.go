@@ -18,7 +18,7 @@ func (a *app) probeCommand() *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error {
 			p, err := a.probe(args[0])
 			if err != nil {
-				return usageCode(err)
+				return err
 			}
 			if asJSON {
 				return json.NewEncoder(a.Out).Encode(p.Port)

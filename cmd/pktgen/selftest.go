@@ -27,7 +27,7 @@ results are not above that.`,
 	duration := c.Flags().StringP("duration", "d", "1s", "how long to send")
 	output := c.Flags().StringP("output", "o", "text", "result on stdout: text or json")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		return usageCode(a.selfTestAndTell(c.Context(), *duration, *output))
+		return a.selfTestAndTell(c.Context(), *duration, *output)
 	}
 	return c
 }

@@ -59,15 +59,6 @@ func command(s cli.Streams, name, use, short string, args int, run kind) *cobra.
 	return c
 }
 
-// usageCode gives a request that cannot be met its exit code.
-func usageCode(err error) error {
-	var u *results.UsageError
-	if errors.As(err, &u) {
-		return &cli.CodeError{Code: cli.Usage, Err: err}
-	}
-	return err
-}
-
 // measure reads the flags, checks everything that can be checked before the
 // first datagram, runs, writes results, judges.
 func measure(ctx context.Context, s cli.Streams, f *flags, args []string, run kind) error {
@@ -75,25 +66,25 @@ func measure(ctx context.Context, s cli.Streams, f *flags, args []string, run ki
 	defer signals.Stop()
 	c, err := f.config(args)
 	if err != nil {
-		return usageCode(err)
+		return err
 	}
 	var asserts []results.Assert
 	for _, text := range f.asserts {
 		a, err := echo.ParseAssert(text)
 		if err != nil {
-			return usageCode(err)
+			return err
 		}
 		asserts = append(asserts, a)
 	}
 	out, err := openOutputs(s, f)
 	if err != nil {
-		return usageCode(err)
+		return err
 	}
 	out.hook(&c)
 	report, err := run(signals, c)
 	out.end()
 	if report == nil {
-		return usageCode(err)
+		return err
 	}
 	for _, a := range asserts {
 		report.Judge(a)
@@ -163,9 +154,6 @@ func (o *outputs) write(r *echo.Report) error {
 	return err
 }
 
-// strictRateRatio is how far below the asked rate --strict-rate lets a run be.
-const strictRateRatio = 0.001
-
 // verdict turns a finished run into an exit code. A signal wins, because its
 // counts are of a part of the run; then failure, assertions, the rate.
 func verdict(r *echo.Report, err error, caught *cli.SignalError, strict bool) error {
@@ -180,7 +168,7 @@ func verdict(r *echo.Report, err error, caught *cli.SignalError, strict bool) er
 			return &cli.CodeError{Code: cli.AssertFails, Err: fmt.Errorf("assertion failed: %s", results.AssertText(a))}
 		}
 	}
-	if strict && r.RateAskedPPS > 0 && r.RateErrorRatio < -strictRateRatio {
+	if strict && r.RateAskedPPS > 0 && r.RateErrorRatio < -cli.StrictRateRatio {
 		return &cli.CodeError{Code: cli.RateMissed, Err: fmt.Errorf("rate not reached: asked %.0f pps, got %.0f pps", r.RateAskedPPS, r.TxPPS)}
 	}
 	return nil

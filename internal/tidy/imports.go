@@ -44,7 +44,7 @@ var mayImport = map[string][]string{
 	"ud/exchange": {},
 	"ud/interop":  {},
 
-	"cmd/internal/cli":     {},
+	"cmd/internal/cli":     {"cmd/internal/results"},
 	"cmd/internal/results": {"engine/latency", "internal/clock"},
 
 	"cmd/pktgen": {"cmd/pktgen/traffic", "cmd/internal/cli", "cmd/internal/results"},

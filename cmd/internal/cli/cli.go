@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/bluering/bluering/cmd/internal/results"
 )
 
 // Exit codes. A signal's is 128 plus its number: 130 and 143.
@@ -18,6 +20,9 @@ const (
 	AssertFails = 3
 	RateMissed  = 4
 )
+
+// StrictRateRatio is how far below the asked rate --strict-rate lets a run be.
+const StrictRateRatio = 0.001
 
 // Streams are where a command writes: results on Out, everything else on Err.
 type Streams struct {
@@ -53,7 +58,7 @@ func (e *CodeError) Unwrap() error { return e.Err }
 
 // Execute runs root with args and returns the exit code. Errors that cobra
 // finds itself are of usage; those of a command are Failed unless they are a
-// CodeError. An error is one line on s.Err.
+// CodeError or a *results.UsageError. An error is one line on s.Err.
 func Execute(root *cobra.Command, args []string, s Streams) int {
 	started := false
 	before := root.PersistentPreRunE
@@ -75,12 +80,16 @@ func Execute(root *cobra.Command, args []string, s Streams) int {
 	}
 	code := Failed
 	var ce *CodeError
-	if errors.As(err, &ce) {
+	var usage *results.UsageError
+	switch {
+	case errors.As(err, &ce):
 		code = ce.Code
 		if ce.Err == nil {
 			return code
 		}
-	} else if !started {
+	case errors.As(err, &usage):
+		code = Usage
+	case !started:
 		code = Usage
 		err = fmt.Errorf("%w; see %s --help", err, command.CommandPath())
 	}

@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/bluering/bluering/cmd/internal/results"
 )
 
 func TestExitCodes(t *testing.T) {
@@ -23,6 +26,8 @@ func TestExitCodes(t *testing.T) {
 		{"a failure is 1", []string{"go"}, errors.New("the cable is out"), Failed, "tool: the cable is out\n"},
 		{"a code is kept", []string{"go"}, &CodeError{AssertFails, errors.New("x")}, AssertFails, "tool: x\n"},
 		{"a told code is silent", []string{"go"}, &CodeError{RateMissed, nil}, RateMissed, ""},
+		{"a request that cannot be met is usage", []string{"go"}, fmt.Errorf("x: %w", results.Usage("size", "7", "use 8")), Usage, "tool: x: size \"7\": use 8\n"},
+		{"a code is kept over that", []string{"go"}, &CodeError{Failed, results.Usage("size", "7", "use 8")}, Failed, "tool: size \"7\": use 8\n"},
 		{"lines are folded", []string{"go"}, errors.New("a\n\tb"), Failed, "tool: a b\n"},
 		{"an unknown flag is usage", []string{"go", "--nope"}, nil, Usage, "tool: unknown flag: --nope; see tool go --help\n"},
 		{"help for an unknown command is usage", []string{"help", "went"}, nil, Usage, "tool: unknown command \"went\" for \"tool\"; see tool --help\n"},

@@ -40,7 +40,8 @@ func CatchSignals(parent context.Context) *Signals {
 
 // CatchSignalsBesideSockets is CatchSignals for a command that writes to sockets:
 // a peer that closes one must not look like a reader of the output that has gone
-// away. Writing to such a reader is an error then, like to any other file.
+// away. Writing to such a reader is an error then, like to any other file; it
+// stays one after Stop.
 func CatchSignalsBesideSockets(parent context.Context) *Signals {
 	s := newSignals(parent, os.Exit)
 	signal.Ignore(syscall.SIGPIPE)
