@@ -4,6 +4,7 @@
 //	host half                shared memory                device half
 //	SQ  Reserve Commit  ->   blocks, send counter    ->   DevSQ Pending Fetch Advance
 //	RQ  Post            ->   entries, recv counter   ->   DevRQ Available Peek Advance
+//	SRQ Post            ->   chained entries, count  ->   DevSRQ Available Peek Advance
 //	CQ  Peek Consume    <-   CQEs, consumer counter  <-   DevCQ Next Seal Publish
 //
 // A counter is free-running and kept unmasked; a slot is a counter masked at

@@ -46,7 +46,7 @@ const (
 	ruleCount
 )
 
-// ruleInfo describes each rule. Sources: "formats" is docs/FORMAT.md, which
+// ruleInfo describes each rule. Sources: "FORMAT" is docs/FORMAT.md, which
 // says where its statements come from; a name beginning with mlx5 is in the
 // C header infiniband/mlx5dv.h.
 var ruleInfo = [ruleCount]struct {
@@ -54,7 +54,7 @@ var ruleInfo = [ruleCount]struct {
 	syndrome     Syndrome
 }{
 	RuleNone:          {"none", "", SynNone},
-	RuleSize:          {"size", "FORMAT, units: ds is 1..63; a send has a second segment", SynLocalQPOp},
+	RuleSize:          {"size", "FORMAT, control segment: ds is 1..63; a send has a second segment", SynLocalQPOp},
 	RuleNoWrap:        {"no-wrap", "FORMAT, profile: a WQE ends before the ring does", SynLocalQPOp},
 	RulePublished:     {"published", "FORMAT, doorbells: the record covers whole WQEs", SynLocalQPOp},
 	RuleIndex:         {"index", "mlx5_wqe_ctrl_seg.opmod_idx_opcode, bits 23:8", SynLocalQPOp},
@@ -64,14 +64,14 @@ var ruleInfo = [ruleCount]struct {
 	RuleCtrlReserved:  {"ctrl-reserved", "mlx5_wqe_ctrl_seg.dci_stream_channel_id, 0 off DC; ds bits 7:6", SynLocalQPOp},
 	RuleFence:         {"fence", "MLX5_WQE_CTRL_FENCE, or none", SynLocalQPOp},
 	RuleCompletion:    {"completion", "MLX5_WQE_CTRL_CQ_UPDATE, or none", SynLocalQPOp},
-	RuleOpcode:        {"opcode", "FORMAT, opcodes: SEND and TSO on RAW_PACKET, SEND and SEND_IMM on UD", SynLocalQPOp},
+	RuleOpcode:        {"opcode", "FORMAT, control segment: SEND and TSO on RAW_PACKET, SEND and SEND_IMM on UD", SynLocalQPOp},
 	RuleEthReserved:   {"eth-reserved", "FORMAT, profile: no software parser, no metadata", SynLocalQPOp},
 	RuleCsumFlags:     {"csum-flags", "MLX5_ETH_WQE_L3_CSUM, L4_CSUM and the INNER ones; the rest is reserved", SynLocalQPOp},
 	RuleInlineHdrRoom: {"inline-hdr-room", "mlx5_wqe_eth_seg.inline_hdr_sz lies within ds", SynLocalQPOp},
 	RuleMinInline:     {"min-inline", "FORMAT, Ethernet segment: 18 bytes on devices that demand a header", SynLocalQPOp},
 	RuleMSS:           {"mss", "mlx5_wqe_eth_seg.mss, set for TSO and only there", SynLocalQPOp},
 	RuleTSOHeader:     {"tso-header", "ibv_post_send: a TSO header has at least 14 bytes", SynLocalQPOp},
-	RuleTSOPayload:    {"tso-payload", "FORMAT, TSO: payload is in pointers", SynLocalQPOp},
+	RuleTSOPayload:    {"tso-payload", "FORMAT, data: a TSO's payload is in pointers", SynLocalQPOp},
 	RuleAVRoom:        {"av-room", "mlx5_wqe_datagram_seg is 48 bytes", SynLocalQPOp},
 	RuleAVLong:        {"av-long", "MLX5_EXTENDED_UD_AV", SynLocalQPOp},
 	RuleAVReserved:    {"av-reserved", "mlx5_wqe_av: reserved words, and no GRH bit on Ethernet", SynLocalQPOp},

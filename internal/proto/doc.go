@@ -1,5 +1,6 @@
 // Package proto finds its way in frames: where the headers of an Ethernet
-// frame stand, how long its payload is, and the tag that pktgen puts there.
+// frame stand, how long its payload is, the tag that pktgen puts there, and the
+// headers and ICRC of RoCE v2 datagrams.
 //
 //	0        L2Len=L3Off      L4Off       PayloadOff          PayloadEnd   len(frame)
 //	| MACs, VLAN | IPv4/IPv6, ext | UDP/TCP | payload ... | tag 16 | padding |

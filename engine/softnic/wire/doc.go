@@ -5,7 +5,7 @@
 //
 //	loop    two ports of an in-process switch       OpenLoop
 //	packet  an interface of the Linux kernel        OpenPacket
-//	xdp     the same, past the kernel's stack      OpenXDP
+//	xdp     the same, past the kernel's stack       OpenXDP
 //	udp     RoCE v2 datagrams, by UDP sockets        OpenUDP
 //	pcap    a file, written or read                 OpenPCAP
 //	Tap     any of them, recorded                   NewTap
