@@ -23,11 +23,12 @@ import (
 
 var udpHosts atomic.Uint32
 
-// udpPair opens wires on two addresses of the loopback interface that no other test of this process or another uses.
+// udpPair opens wires on two addresses of the loopback interface that no other wire of this process or another uses;
+// benchmarks, which call it anew for each run, come round to those that were closed long ago.
 func udpPair(t testing.TB, oa, ob UDPOptions) (a, b Wire) {
 	t.Helper()
 	open := func(o UDPOptions) Wire {
-		n := udpHosts.Add(1)
+		n := 1 + udpHosts.Add(1)%250
 		addr := fmt.Sprintf("127.%d.%d.%d", 64+os.Getpid()>>8&63, os.Getpid()&255, n)
 		w, err := OpenUDP(addr, o)
 		if err != nil {
