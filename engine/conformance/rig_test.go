@@ -322,13 +322,15 @@ func (x *trial) work() (did bool) {
 func (e *end) arrives(frames ...[]byte) {
 	e.x.Helper()
 	for i, c := range e.take(len(frames)) {
-		got, want := e.pool.Bytes(uint32(c.WRID))[:c.ByteLen], frames[i]
-		if short := e.dev.Caps().MinFrame - len(want); short > 0 { // the wire pads
-			want = append(want[:len(want):len(want)], make([]byte, short)...)
-		}
+		got, want := e.pool.Bytes(uint32(c.WRID))[:c.ByteLen], e.padded(frames[i])
 		e.x.check(c.Status == engine.StatusSuccess && c.Recv && bytes.Equal(got, want),
 			"frame %d: %+v\n got %x\nwant %x", i, c, got, want)
 	}
+}
+
+// padded is a frame as the wire brings it: short ones get zeros.
+func (e *end) padded(frame []byte) []byte {
+	return append(frame[:len(frame):len(frame)], make([]byte, max(0, e.dev.Caps().MinFrame-len(frame)))...)
 }
 
 // again brings the queue pair back to RTS after an error.
