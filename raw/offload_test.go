@@ -14,7 +14,7 @@ import (
 	"github.com/bluering/bluering/tso"
 )
 
-// tcpHeader is a header without payload, and the rest of the test's randomness.
+// tcpHeader is a random header of Ethernet, IP and TCP.
 func tcpHeader(seed uint64, version int) []byte {
 	s := frametest.Random(rand.New(rand.NewPCG(seed, 1)), version, true, 0, 0)
 	return s.Build()
@@ -88,19 +88,19 @@ func TestSegmentedSendsThatAreRefusedTakeNothing(t *testing.T) {
 	}
 	var r *tso.Refusal
 	for name, err := range map[string]error{
-		"header cut":    second(a.SendTSO(0, header[:40], 100, make([]byte, 300))),
-		"no MSS":        second(a.SendTSO(0, header, 0, make([]byte, 300))),
-		"IP fragment":   second(a.SendTSO(0, append(append(bytes.Clone(header[:20]), 0x20), header[21:]...), 100, make([]byte, 300))),
-		"nothing to it": second(a.SendTSO(0, nil, 100, nil)),
+		"header cut":    errOf(a.SendTSO(0, header[:40], 100, make([]byte, 300))),
+		"no MSS":        errOf(a.SendTSO(0, header, 0, make([]byte, 300))),
+		"IP fragment":   errOf(a.SendTSO(0, append(append(bytes.Clone(header[:20]), 0x20), header[21:]...), 100, make([]byte, 300))),
+		"nothing to it": errOf(a.SendTSO(0, nil, 100, nil)),
 	} {
 		if !errors.As(err, &r) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	for name, err := range map[string]error{
-		"payload longer than a buffer": second(a.SendTSO(0, header, 100, make([]byte, 4097))),
-		"MSS of more than 16 bits":     second(a.SendTSO(0, header, 65536, make([]byte, 10))),
-		"header longer than granted":   second(a.SendTSO(0, make([]byte, a.Caps().MaxTSOHeader+1), 100, nil)),
+		"payload longer than a buffer": errOf(a.SendTSO(0, header, 100, make([]byte, 4097))),
+		"MSS of more than 16 bits":     errOf(a.SendTSO(0, header, 65536, make([]byte, 10))),
+		"header longer than granted":   errOf(a.SendTSO(0, make([]byte, a.Caps().MaxTSOHeader+1), 100, nil)),
 	} {
 		if !errors.Is(err, raw.ErrLength) {
 			t.Errorf("%s: %v", name, err)
@@ -117,7 +117,7 @@ func TestSegmentedSendsThatAreRefusedTakeNothing(t *testing.T) {
 	}
 }
 
-func second(_ int, err error) error { return err }
+func errOf(_ int, err error) error { return err }
 
 // TestDeviceMakesChecksums: of committed frames, and of a stream's, whose fields and tags vary. The receiver's device
 // calls the IPv4 ones good.

@@ -110,12 +110,15 @@ func openOutputs(s cli.Streams, f *flags) (*outputs, error) {
 		return nil, err
 	}
 	o := &outputs{s: s, results: echo.Writer{W: s.Out, Format: format}}
-	if err := results.CheckOutputs([2]string{"report", f.text["report"]}, [2]string{"hdr", f.text["hdr"]}); err != nil {
+	if err = results.CheckOutputs([2]string{"report", f.text["report"]}, [2]string{"hdr", f.text["hdr"]}); err != nil {
 		return nil, err
 	}
-	for name, file := range map[string]**results.OutputFile{"report": &o.report, "hdr": &o.hdr} {
-		if path := f.text[name]; path != "" {
-			if *file, err = results.OpenOutput(name, path); err != nil {
+	for _, file := range []struct {
+		name string
+		at   **results.OutputFile
+	}{{"report", &o.report}, {"hdr", &o.hdr}} {
+		if path := f.text[file.name]; path != "" {
+			if *file.at, err = results.OpenOutput(file.name, path); err != nil {
 				return nil, err
 			}
 		}

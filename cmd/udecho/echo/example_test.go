@@ -41,7 +41,7 @@ func ExamplePing() {
 	fmt.Println("half and full round trip:", r.RTT.P50/2 == r.HalfRTT.P50)
 	var own echo.Device = r.Device
 	var peer *echo.Peer = r.Peer
-	var asked echo.Echo = r.Config
+	var asked echo.ConfigEcho = r.Config
 	fmt.Println(own.GID, "to", peer.GID, "by", peer.Protocol, asked.Size, "bytes")
 	a, err := echo.ParseAssert("loss==0")
 	fmt.Println(results.AssertText(r.Judge(a)), err)

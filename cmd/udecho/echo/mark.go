@@ -30,10 +30,10 @@ func (x *client) put(peer ud.Peer, seq uint64) error {
 	return err
 }
 
-// of tells which datagram a message answers, next being the number after the
+// seqOf tells which datagram a message answers, next being the number after the
 // newest sent; false: none of this run. A peer that is not ours answers the
 // newest.
-func (x *client) of(m *ud.Msg, next uint64) (seq uint64, ok bool) {
+func (x *client) seqOf(m *ud.Msg, next uint64) (seq uint64, ok bool) {
 	switch {
 	case m.SrcQPN != x.s.Theirs.QPN:
 		return 0, false

@@ -97,7 +97,7 @@ func (x *client) answers(seq uint64) (got bool) {
 	n := x.ep.Poll(x.msgs[:])
 	for i := range x.msgs[:n] {
 		m := &x.msgs[i]
-		of, ok := x.of(m, seq+1)
+		of, ok := x.seqOf(m, seq+1)
 		switch {
 		case !ok:
 			r.Foreign++
@@ -240,7 +240,7 @@ func (s *scheduledRun) collect() bool {
 
 func (s *scheduledRun) account(m *ud.Msg, now int64) {
 	r := s.r
-	seq, ok := s.of(m, s.next)
+	seq, ok := s.seqOf(m, s.next)
 	if !ok {
 		r.Foreign++
 		return

@@ -30,7 +30,7 @@ type Report struct {
 	Host   results.Host `json:"host"`
 	Device Device       `json:"device"`
 	Peer   *Peer        `json:"peer,omitempty"` // of a client
-	Config Echo         `json:"config"`
+	Config ConfigEcho   `json:"config"`
 
 	ElapsedNS int64 `json:"elapsed_ns"` // first departure to the last answer, of bw to the last departure
 	Counts
@@ -125,8 +125,8 @@ type Peer struct {
 	MTU      int    `json:"mtu_bytes"` // 0: not told
 }
 
-// Echo repeats what was asked.
-type Echo struct {
+// ConfigEcho repeats what was asked.
+type ConfigEcho struct {
 	Device      string `json:"device"`
 	Server      string `json:"server,omitempty"`
 	Listen      string `json:"listen,omitempty"`
@@ -161,7 +161,7 @@ func newReport(command string, c *Config) *Report {
 	return &Report{
 		Schema: Schema, Record: "report", Tool: "udecho", Version: results.Version(), Command: command, Outcome: "complete",
 		StartTime: time.Now().UTC().Format(time.RFC3339Nano), Host: results.ThisHost(), RTTFrom: "none",
-		Config: Echo{Device: c.Device, Server: c.Server, Listen: c.Listen, Exchange: c.Exchange, Rate: c.Rate.String(), Count: c.Count,
+		Config: ConfigEcho{Device: c.Device, Server: c.Server, Listen: c.Listen, Exchange: c.Exchange, Rate: c.Rate.String(), Count: c.Count,
 			DurationNS: int64(c.Duration), Size: c.Size, TimeoutNS: int64(c.Timeout), Inline: c.Inline, SignalEvery: c.SignalEvery,
 			Depth: c.Depth, SRQ: c.SRQ, Event: c.Event, GIDIndex: c.GIDIndex},
 		Drops: map[string]uint64{}, Asserts: []results.AssertResult{},
