@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"math/rand/v2"
 
 	"github.com/spf13/cobra"
@@ -142,18 +141,6 @@ func (f *flags) config(newSeed func() uint64) (c traffic.Config, err error) {
 
 // setField parses one flag's text into its field.
 func setField(c *traffic.Config, name, s string) (err error) {
-	number := func(limit uint64) int {
-		var n uint64
-		n, err = results.ParseCount(name, s, limit)
-		return int(n)
-	}
-	from := func(least int, limit uint64) int {
-		n := number(limit)
-		if err == nil && n < least {
-			err = results.Usage(name, s, fmt.Sprintf("must be more than %d; use %d to %d", least-1, least, limit))
-		}
-		return n
-	}
 	switch name {
 	case "rate":
 		c.Rate, err = results.ParseRate(s)
@@ -182,19 +169,19 @@ func setField(c *traffic.Config, name, s string) (err error) {
 	case "flow-label":
 		c.FlowLabel, err = traffic.ParseFlowLabels(name, s)
 	case "ttl":
-		c.TTL = from(1, 255)
+		c.TTL, err = results.ParseInt(name, s, 1, 255)
 	case "csum":
 		c.Csum, err = traffic.ParseCsum(s)
 	case "tso":
-		c.TSO.MSS = from(traffic.MinPiece(c), 1<<16-1) // the table has what that depends on before this
+		c.TSO.MSS, err = results.ParseInt(name, s, traffic.MinPiece(c), 1<<16-1) // the table has what that depends on before this
 	case "payload":
-		c.TSO.Payload = from(traffic.MinPiece(c), traffic.MaxPayload)
+		c.TSO.Payload, err = results.ParseInt(name, s, traffic.MinPiece(c), traffic.MaxPayload)
 	case "flows":
-		c.Flows = number(traffic.MaxFlows)
+		c.Flows, err = results.ParseInt(name, s, 0, traffic.MaxFlows)
 	case "queues":
-		c.Queues = from(1, traffic.MaxQueues)
+		c.Queues, err = results.ParseInt(name, s, 1, traffic.MaxQueues)
 	case "burst":
-		c.Burst = number(traffic.MaxBurst)
+		c.Burst, err = results.ParseInt(name, s, 0, traffic.MaxBurst)
 	case "seed":
 		c.Seed, err = results.ParseSeed(s)
 	case "latency":

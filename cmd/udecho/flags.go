@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -117,26 +118,21 @@ func (f *flags) config(args []string) (c echo.Config, err error) {
 
 // setField parses one flag's text into its field.
 func setField(c *echo.Config, name, s string) (err error) {
-	number := func(limit uint64) int {
-		var n uint64
-		n, err = results.ParseCount(name, s, limit)
-		return int(n)
-	}
 	switch name {
 	case "listen":
 		c.Listen = s
 	case "exchange":
 		c.Exchange = s
 	case "gid-index":
-		c.GIDIndex = number(255)
+		c.GIDIndex, err = results.ParseInt(name, s, 0, 255)
 	case "qkey":
 		var n uint64
-		if n, err = strconv.ParseUint(s, 0, 32); err != nil {
-			err = results.Usage(name, s, "not a Q_Key; use a number of 32 bits, such as 0x11111111")
+		if n, err = strconv.ParseUint(s, 0, 32); err != nil || n == 0 { // in a Config 0 means the default
+			err = results.Usage(name, s, "not a Q_Key; use a number of 32 bits but 0, such as 0x11111111")
 		}
 		c.QKey = uint32(n)
 	case "size":
-		c.Size = number(echo.MaxSize)
+		c.Size, err = results.ParseInt(name, s, 0, echo.MaxSize)
 	case "count":
 		c.Count, err = results.ParseCount(name, s, 1<<62)
 	case "duration":
@@ -144,13 +140,13 @@ func setField(c *echo.Config, name, s string) (err error) {
 	case "rate":
 		c.Rate, err = results.ParseRate(s)
 	case "timeout":
-		c.Timeout, err = results.ParseDuration(name, s)
+		c.Timeout, err = someTime(name, s)
 	case "inline":
-		c.Inline = number(echo.MaxSize)
+		c.Inline, err = results.ParseInt(name, s, 0, echo.MaxSize)
 	case "signal-every":
-		c.SignalEvery = number(echo.MaxDepth)
+		c.SignalEvery, err = results.ParseInt(name, s, 0, echo.MaxDepth)
 	case "depth":
-		c.Depth = number(echo.MaxDepth)
+		c.Depth, err = results.ParseInt(name, s, 2, echo.MaxDepth)
 	case "port", "ports":
 		c.Ports, err = echo.ParsePorts(s)
 	case "mode":
@@ -162,28 +158,24 @@ func setField(c *echo.Config, name, s string) (err error) {
 			err = results.Usage(name, s, "not a mode; use echo or sink")
 		}
 	case "limit":
-		c.Limit, err = results.ParseCount(name, s, 1e9)
+		var n int
+		n, err = results.ParseInt(name, s, 1, 1e9)
+		c.Limit = uint64(n)
 	case "clients":
-		c.MaxClients = number(echo.MaxClients)
+		c.MaxClients, err = results.ParseInt(name, s, 1, echo.MaxClients)
 	case "idle":
-		c.Idle, err = results.ParseDuration(name, s)
+		c.Idle, err = someTime(name, s)
 	case "interval":
 		c.Interval, err = results.ParseDuration(name, s)
-	}
-	if err == nil {
-		err = refuseZero(c, name, s)
 	}
 	return err
 }
 
-// refuseZero keeps a 0 that was typed from meaning the default, as it does in a
-// Config.
-func refuseZero(c *echo.Config, name, s string) error {
-	switch {
-	case name == "depth" && c.Depth == 0, name == "clients" && c.MaxClients == 0, name == "limit" && c.Limit == 0, name == "qkey" && c.QKey == 0:
-		return results.Usage(name, s, "is nothing; use a number from 1 up")
-	case name == "timeout" && c.Timeout == 0, name == "idle" && c.Idle == 0:
-		return results.Usage(name, s, "is no time; use 10s, 500ms or a number of seconds, from 1ns up")
+// someTime is a duration that is not 0, which means the default in a Config.
+func someTime(name, s string) (time.Duration, error) {
+	d, err := results.ParseDuration(name, s)
+	if err == nil && d == 0 {
+		err = results.Usage(name, s, "is no time; use 10s, 500ms or a number of seconds, from 1ns up")
 	}
-	return nil
+	return d, err
 }

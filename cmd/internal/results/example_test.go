@@ -72,11 +72,14 @@ func ExampleParseRate() {
 	fmt.Println(r, unit == results.RatePPS, err)
 	n, _ := results.ParseCount("count", "1.5m", 1<<30)
 	d, _ := results.ParseDuration("duration", "2")
+	_, few := results.ParseInt("ttl", "0", 1, 255)
+	fmt.Println(few)
 	fmt.Println(results.Group(n), d, results.NS(1234567), results.PPS(1e6))
 	var h results.Host = results.ThisHost()
 	fmt.Println(h.CPUs > 0, results.Stalls{}.Count)
 	// Output:
 	// 200kpps true <nil>
+	// ttl "0": must be more than 0; use 1 to 255
 	// 1,500,000 2s 1.23ms 1.000000 Mpps
 	// true 0
 }

@@ -44,6 +44,15 @@ func ParseCount(thing, s string, limit uint64) (uint64, error) {
 	return val.Num().Uint64(), nil
 }
 
+// ParseInt is ParseCount for a number that is at least that, and as an int.
+func ParseInt(thing, s string, least, most int) (int, error) {
+	n, err := ParseCount(thing, s, uint64(most))
+	if err == nil && n < uint64(least) {
+		err = Usage(thing, s, fmt.Sprintf("must be more than %d; use %d to %d", least-1, least, most))
+	}
+	return int(n), err
+}
+
 // ParseSeed reads a decimal or 0x number.
 func ParseSeed(s string) (uint64, error) {
 	n, err := strconv.ParseUint(strings.ToLower(s), 0, 64)
