@@ -44,7 +44,7 @@ type session struct {
 
 	recvStalls  stallLedger
 	interrupted bool
-	endedAt     int64 // reading at which the sender ended; 0: not yet
+	endedAt     int64 // reading at which the sender, or a receiver alone, was to end; 0: not yet
 }
 
 // sharedCounts goes from the sender's goroutine to the receiver's. ended is
@@ -132,7 +132,7 @@ func (x *session) receiveDone(now int64, empty bool) bool {
 	} else {
 		x.silent++
 	}
-	return over && (!empty || x.silent >= silentRounds || x.stop.Load() || x.complete())
+	return over && (!empty || x.silent >= silentRounds || x.send == nil && x.endedAt != 0 || x.complete())
 }
 
 // complete reports that all has come that will.
@@ -161,14 +161,16 @@ func (x *session) drained(now int64, empty bool) bool {
 
 // aloneDone is drained for a receiver whose sender is elsewhere: it ends by
 // signal, by time, by count, at the end of a recording, or a drain after the
-// sender's last hello.
+// sender's last hello. By signal and by time it reads what has arrived before
+// it ends: the kernel has counted those frames, and they are no ring drops.
 func (x *session) aloneDone(now int64, empty bool) bool {
+	const backlogNS = 3e9 // foreign frames without an end
 	r := x.recv
+	if x.endedAt == 0 && (x.stop.Load() || x.endNS > 0 && now >= x.endNS) {
+		x.interrupted, x.endedAt = x.endNS == 0 || now < x.endNS, now
+	}
 	switch {
-	case x.stop.Load():
-		x.interrupted = x.endNS == 0 || now < x.endNS
-		return true
-	case x.endNS > 0 && now >= x.endNS:
+	case x.endedAt != 0 && (empty || r.last > x.endedAt || now-x.endedAt >= backlogNS):
 		return true
 	case x.count > 0 && r.unique() >= x.count:
 		return true

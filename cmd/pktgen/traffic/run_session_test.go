@@ -27,7 +27,7 @@ type pretendNet struct {
 	flight                             []flying
 	handed                             int
 	loss, dup, flip                    float64
-	delay, jitter                      int64
+	delay, jitter, pollNS              int64
 	failAt                             uint64
 	sent, lost, dups, flipped, foreign uint64
 	err                                error
@@ -117,6 +117,7 @@ func (n *pretendNet) Hello(kind uint32, total uint64) error {
 }
 
 func (n *pretendNet) Poll(frames []raw.RxFrame) (int, error) {
+	n.clk.Advance(n.pollNS)
 	slices.SortStableFunc(n.flight, func(a, b flying) int { return int(a.at - b.at) })
 	got := 0
 	for got < len(frames) && got < len(n.flight) && n.flight[got].at <= n.clk.Now() {
@@ -209,6 +210,46 @@ func TestVirtualSlowReceiverIsWaitedFor(t *testing.T) {
 	checkCount(t, "foreign", r.Foreign, slow.noise)
 	if net.lost == 0 || slow.noise < 900 || slow.noise > 1_200 { // a second and the drain
 		t.Errorf("%d lost, %d frames of noise", net.lost, slow.noise)
+	}
+}
+
+// TestVirtualReceiverAloneReadsWhatHasArrived: a signal and the end of its time find a backlog, which the kernel has
+// counted; what comes later is not waited for.
+func TestVirtualReceiverAloneReadsWhatHasArrived(t *testing.T) {
+	for outcome, duration := range map[string]time.Duration{"interrupted": 0, "complete": time.Microsecond} {
+		t.Run(outcome, func(t *testing.T) {
+			const backlog, rest = 1_000, 100
+			clk := new(clock.Virtual)
+			clk.Set(1_000_000)
+			p := pretendPlan(1, 1, backlog+rest, clock.Rate{})
+			token := Token{RunID: 77, StartNS: 900_000, Flows: 1}
+			net := newPretendNet(p, token, clk, 1)
+			for net.sent < backlog+rest {
+				if net.sent == backlog {
+					net.delay = 10_000_000_000
+				}
+				limit := backlog - net.sent
+				if net.sent >= backlog {
+					limit = backlog + rest - net.sent
+				}
+				if _, err := net.queues[0].Send(int(limit), make([]uint32, limit)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			clk.Advance(1_000_000)
+			net.pollNS = 1_000
+			p.Count, p.Config.Count, p.Config.Duration = 0, 0, duration
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			if duration == 0 {
+				cancel()
+			}
+			r, err := execute(ctx, p, token, runPorts{in: net}, clk)
+			if err != nil || r.Outcome != outcome {
+				t.Fatal(r.Outcome, err)
+			}
+			checkCount(t, "received", r.Received, backlog)
+		})
 	}
 }
 
