@@ -64,7 +64,7 @@ func (k *Keys) Parse(s string) (Assert, error) {
 	if a.key = k.Short[strings.ToLower(name)]; a.key == "" {
 		a.key = k.find(name)
 	}
-	if other := k.Percent[name]; other != "" && unit == "%" {
+	if other := k.Percent[strings.ToLower(name)]; other != "" && unit == "%" {
 		a.key = other
 	}
 	if a.key == "" {

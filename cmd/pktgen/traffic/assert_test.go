@@ -11,7 +11,7 @@ func TestAsserts(t *testing.T) {
 	r := fullReport(t)
 	r.RateAskedPPS, r.RateErrorRatio = 100, -0.004
 	for expr, pass := range map[string]bool{
-		"loss==1": true, "loss == 0": false, "lost<=1": true, "loss<21%": true, "loss<20%": false,
+		"loss==1": true, "loss == 0": false, "lost<=1": true, "loss<21%": true, "LOSS<21%": true, "LOSS<20%": false, "loss<20%": false,
 		"p99.9<20us": true, "p99.9<195ns": false, "p99.9<=195ns": true, "max<1ms": true, "mean>0.15us": true, "max>0": true,
 		"rate_err<0.5%": true, "rate_err<0.3%": false, "rate_err<0.005": true,
 		"dup==0": true, "reordered!=0": false, "sent==5": true, "received>=4": true, "sent<1k": true,
