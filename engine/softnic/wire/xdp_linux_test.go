@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -16,22 +15,11 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	bpflink "github.com/cilium/ebpf/link"
-	"github.com/gopacket/gopacket/layers"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/bluering/bluering/internal/nstest"
 )
-
-func openXDP(t testing.TB, name string, o XDPOptions) Wire {
-	t.Helper()
-	w, err := OpenXDP(name, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { w.Close() })
-	return w
-}
 
 func eachMode(t *testing.T, f func(t *testing.T, m XDPMode)) {
 	nstest.Root(t)
@@ -51,86 +39,6 @@ func attached(t testing.TB, ns, name string) (id, mode uint32) {
 		return nil
 	})
 	return id, mode
-}
-
-func TestXDPCountsEqualTheKernels(t *testing.T) {
-	eachMode(t, func(t *testing.T, m XDPMode) {
-		const count = 20011
-		a, b, ns := nstest.Veth(t)
-		wa := openXDP(t, a, XDPOptions{Mode: m})
-		wb := openXDP(t, b, XDPOptions{Mode: m, NetNS: ns})
-		for _, end := range []struct {
-			tx, rx         Wire
-			ns, rns        string
-			from, to, what string
-		}{{wa, wb, "", ns, a, b, "there"}, {wb, wa, ns, "", b, a, "back"}} {
-			before, beforeRx := nstest.Count(t, end.ns, end.from), nstest.Count(t, end.rns, end.to)
-			length := func(seq uint64) int { return 14 + int(seq*37%1501) }
-			want := make([]byte, 1600)
-			r := &receiver{t: t, w: end.rx, check: func(f *Frame, seq uint64) error {
-				exact := want[:length(seq)]
-				experimental(exact, seq)
-				if len(exact) < MinFrame {
-					clear(want[len(exact):MinFrame])
-					exact = want[:MinFrame]
-				}
-				if !bytes.Equal(f.Data, exact) {
-					return fmt.Errorf("frame %d:\n got %x\nwant %x", seq, f.Data, exact)
-				}
-				return nil
-			}}
-			sendAll(t, end.tx, count, length, experimental, r.take)
-			r.until(count)
-			s, sr := statsOf(end.tx), statsOf(end.rx)
-			k, kr := nstest.Count(t, end.ns, end.from).Sub(before), nstest.Count(t, end.rns, end.to).Sub(beforeRx)
-			if s.TxFrames != count || k.TxFrames != count || kr.RxFrames != count || sr.RxFrames != count {
-				t.Errorf("%s: frames: sent %d, kernel %d and %d, received %d", end.what, s.TxFrames, k.TxFrames, kr.RxFrames, sr.RxFrames)
-			}
-			if m == XDPNative { // where a veth counts bytes behind the Ethernet header
-				k.TxBytes += headerBytes * count
-				kr.RxBytes += headerBytes * count
-			}
-			if s.TxBytes != k.TxBytes || sr.RxBytes != kr.RxBytes || s.TxBytes != sr.RxBytes {
-				t.Errorf("%s: bytes: sent %d, kernel %d and %d, received %d", end.what, s.TxBytes, k.TxBytes, kr.RxBytes, sr.RxBytes)
-			}
-			if sr.RxRingDrops != 0 || s.TxErrors != 0 || s.TxPadded == 0 {
-				t.Errorf("%s: %+v\n%+v", end.what, s, sr)
-			}
-		}
-		wantMode := map[XDPMode]uint32{XDPNative: 1, XDPGeneric: 2}[m]
-		if _, mode := attached(t, "", a); mode != wantMode {
-			t.Errorf("netlink says mode %d, want %d", mode, wantMode)
-		}
-	})
-}
-
-// TestXDPNobodyReads overruns the receiver: it must say so, and what the sender's kernel counted is what we did.
-func TestXDPNobodyReads(t *testing.T) {
-	eachMode(t, func(t *testing.T, m XDPMode) {
-		const count = 50003
-		a, b, ns := nstest.Veth(t)
-		tx := openXDP(t, a, XDPOptions{Mode: m})
-		rx := openXDP(t, b, XDPOptions{Mode: m, NetNS: ns, RxFrames: 64})
-		before := nstest.Count(t, "", a)
-		sendAll(t, tx, count, func(uint64) int { return 60 }, experimental, func() {})
-		k, s := nstest.Count(t, "", a).Sub(before), statsOf(tx)
-		if k.TxFrames != count || s.TxFrames != count {
-			t.Errorf("sent %d, kernel %+v", s.TxFrames, k)
-		}
-		r := &receiver{t: t, w: rx, check: func(*Frame, uint64) error { return nil }}
-		for deadline := time.Now().Add(10 * time.Second); ; runtime.Gosched() {
-			r.take()
-			if s := statsOf(rx); s.RxFrames+s.RxRingDrops == count {
-				break
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("%+v do not add up to %d", statsOf(rx), count)
-			}
-		}
-		if s := statsOf(rx); s.RxRingDrops == 0 || s.RxFrames < 64 {
-			t.Errorf("64 frames of room: %+v", s)
-		}
-	})
 }
 
 // TestXDPOffersRefusedFramesAgain lets the receiving kernel fall behind: its NAPI runs in a thread on one CPU with a
@@ -223,94 +131,6 @@ func TestXDPSeveralQueues(t *testing.T) {
 	}
 }
 
-// TestXDPVLAN: tags pass as they are.
-func TestXDPVLAN(t *testing.T) {
-	eachMode(t, func(t *testing.T, m XDPMode) {
-		a, b, ns := nstest.Veth(t)
-		tx, rx := openXDP(t, a, XDPOptions{Mode: m}), openXDP(t, b, XDPOptions{Mode: m, NetNS: ns})
-		for i, vlans := range [][]layers.Dot1Q{{{VLANIdentifier: 5, Priority: 3}}, {{VLANIdentifier: 4095}, {VLANIdentifier: 1}}, nil} {
-			want := taggedFrame(t, layers.EthernetTypeDot1Q, vlans)
-			sendAll(t, tx, 1, func(uint64) int { return len(want) }, func(b []byte, _ uint64) { copy(b, want) }, func() {})
-			r := &receiver{t: t, w: rx, check: func(f *Frame, _ uint64) error {
-				if !bytes.Equal(f.Data, want) {
-					return fmt.Errorf("tags %d:\n got %x\nwant %x", i, f.Data, want)
-				}
-				return nil
-			}}
-			r.until(1)
-		}
-	})
-}
-
-// TestXDPBytesByAPlainSocket has recvfrom judge what leaves, and sendto feed the receiving side.
-func TestXDPBytesByAPlainSocket(t *testing.T) {
-	eachMode(t, func(t *testing.T, m XDPMode) {
-		a, b, ns := nstest.Veth(t)
-		w := openXDP(t, a, XDPOptions{Mode: m})
-		plain := plainSocket(t, ns, b)
-		want, got := make([]byte, 1514), make([]byte, 2048)
-		for k := range uint64(300) {
-			frame := want[:MinFrame+k*37%1455]
-			experimental(frame, k)
-			sendAll(t, w, 1, func(uint64) int { return len(frame) }, func(b []byte, _ uint64) { copy(b, frame) }, func() {})
-			n, _, err := unix.Recvfrom(plain, got, 0)
-			if err != nil || !bytes.Equal(got[:n], frame) {
-				t.Fatalf("frame %d: %v\n got %x\nwant %x", k, err, got[:n], frame)
-			}
-			if _, err := unix.Write(plain, frame); err != nil {
-				t.Fatal(err)
-			}
-			r := &receiver{t: t, w: w, check: func(f *Frame, _ uint64) error {
-				if !bytes.Equal(f.Data, frame) {
-					return fmt.Errorf("frame %d back:\n got %x\nwant %x", k, f.Data, frame)
-				}
-				return nil
-			}}
-			r.until(1)
-		}
-	})
-}
-
-func TestXDPLosesItsInterface(t *testing.T) {
-	nstest.Root(t)
-	for name, c := range map[string]struct {
-		act  func(t *testing.T, a, b, ns string)
-		want error
-	}{
-		"down":     {func(t *testing.T, a, b, ns string) { nstest.Down(t, "", a) }, ErrDown},
-		"carrier":  {func(t *testing.T, a, b, ns string) { nstest.Down(t, ns, b) }, ErrNoCarrier},
-		"vanished": {func(t *testing.T, a, b, ns string) { nstest.Delete(t, ns, b) }, ErrVanished},
-	} {
-		for _, idle := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%s/idle=%v", name, idle), func(t *testing.T) {
-				a, b, ns := nstest.Veth(t)
-				w := openXDP(t, a, XDPOptions{})
-				committed := uint64(0)
-				send := func() bool {
-					if !idle && w.Reserve([]int32{60}, make([][]byte, 1)) == 1 {
-						w.Commit(1)
-						committed++
-					}
-					return w.Flush() == nil
-				}
-				before := nstest.Count(t, "", a)
-				if !send() {
-					t.Fatal(w.Err())
-				}
-				sent := nstest.Count(t, "", a).Sub(before).TxFrames
-				c.act(t, a, b, ns)
-				for send() && !idle {
-				}
-				checkLost(t, w, a, c.want)
-				s := statsOf(w)
-				if idle != (committed == 0) || s.TxFrames+s.TxErrors != committed || w.Pending() != 0 || s.TxFrames != sent {
-					t.Errorf("committed %d, the kernel sent %d: %+v", committed, sent, s)
-				}
-			})
-		}
-	}
-}
-
 func TestXDPRefusesWithReason(t *testing.T) {
 	nstest.Root(t)
 	a, b, ns := nstest.Veth(t)
@@ -389,41 +209,6 @@ func TestXDPLeavesAnotherProgramAlone(t *testing.T) {
 				t.Errorf("program %d before, %d after", before, after)
 			}
 		}
-	}
-}
-
-// TestXDPWithoutPrivilege drops one capability after the other from a thread, which then ends.
-func TestXDPWithoutPrivilege(t *testing.T) {
-	nstest.Root(t)
-	a, _, _ := nstest.Veth(t)
-	for _, keep := range []uint{0, 1 << unix.CAP_NET_RAW, 1<<unix.CAP_NET_RAW | 1<<unix.CAP_NET_ADMIN} {
-		done := make(chan error)
-		go func() {
-			runtime.LockOSThread()
-			hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-			data := [2]unix.CapUserData{{Effective: uint32(keep), Permitted: uint32(keep)}}
-			if err := unix.Capset(&hdr, &data[0]); err != nil {
-				done <- err
-				return
-			}
-			_, err := OpenXDP(a, XDPOptions{RxFrames: 64})
-			done <- err
-		}()
-		self, _ := os.Executable()
-		err := <-done
-		if !errors.Is(err, syscall.EPERM) || !strings.Contains(err.Error(), "setcap cap_net_raw,cap_net_admin,cap_bpf+ep "+self) || !strings.Contains(err.Error(), "packet:"+a) {
-			t.Errorf("with %x: %v", keep, err)
-		}
-	}
-}
-
-func TestXDPAllocatesNothing(t *testing.T) {
-	nstest.Root(t)
-	a, b, ns := nstest.Veth(t)
-	tx, rx := openXDP(t, a, XDPOptions{}), openXDP(t, b, XDPOptions{NetNS: ns})
-	checkAllocs(t, func() {}, tx, rx)
-	if statsOf(rx).RxFrames == 0 {
-		t.Error("nothing was received")
 	}
 }
 
@@ -508,47 +293,6 @@ func TestXDPDetachesWhenKilled(t *testing.T) {
 	})
 }
 
-// TestXDPRestoresTheMemoryLimit gives a thread without CAP_IPC_LOCK too small a limit.
-func TestXDPRestoresTheMemoryLimit(t *testing.T) {
-	nstest.Root(t)
-	a, _, _ := nstest.Veth(t)
-	var was unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &was); err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Setrlimit(unix.RLIMIT_MEMLOCK, &was)
-	small := unix.Rlimit{Cur: 64 << 10, Max: was.Max}
-	if err := unix.Setrlimit(unix.RLIMIT_MEMLOCK, &small); err != nil {
-		t.Fatal(err)
-	}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends
-		hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-		var data [2]unix.CapUserData
-		if err := unix.Capget(&hdr, &data[0]); err != nil {
-			t.Error(err)
-			return
-		}
-		data[0].Effective &^= 1 << unix.CAP_IPC_LOCK
-		if err := unix.Capset(&hdr, &data[0]); err != nil {
-			t.Error(err)
-			return
-		}
-		w, err := OpenXDP(a, XDPOptions{RxFrames: 512})
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		w.Close()
-	})
-	wg.Wait()
-	var now unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &now); err != nil || now != small {
-		t.Errorf("limit %+v, was %+v: %v", now, small, err)
-	}
-}
-
 // TestXDPBusyPolls: the sockets have the option, and looks at empty queues bring the frames.
 func TestXDPBusyPolls(t *testing.T) {
 	nstest.Root(t)
@@ -567,4 +311,54 @@ func TestXDPBusyPolls(t *testing.T) {
 	}}
 	sendAll(t, tx, count, func(uint64) int { return 60 }, experimental, r.take)
 	r.until(count)
+}
+
+// TestXDPWithoutPrivilege takes one capability after the other away.
+func TestXDPWithoutPrivilege(t *testing.T) {
+	nstest.Root(t)
+	a, _, _ := nstest.Veth(t)
+	for _, keep := range []uint32{0, 1 << unix.CAP_NET_RAW, 1<<unix.CAP_NET_RAW | 1<<unix.CAP_NET_ADMIN} {
+		err := withCaps(func(caps *[2]unix.CapUserData) { *caps = [2]unix.CapUserData{{Effective: keep, Permitted: keep}} },
+			func() (Wire, error) { return OpenXDP(a, XDPOptions{RxFrames: 64}) })
+		self, _ := os.Executable()
+		if !errors.Is(err, syscall.EPERM) || !strings.Contains(err.Error(), "setcap cap_net_raw,cap_net_admin,cap_bpf+ep "+self) || !strings.Contains(err.Error(), "packet:"+a) {
+			t.Errorf("with %x: %v", keep, err)
+		}
+	}
+}
+
+// TestXDPRestoresTheMemoryLimit gives a thread without CAP_IPC_LOCK too small a limit.
+func TestXDPRestoresTheMemoryLimit(t *testing.T) {
+	nstest.Root(t)
+	a, _, _ := nstest.Veth(t)
+	var was unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &was); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Setrlimit(unix.RLIMIT_MEMLOCK, &was)
+	small := unix.Rlimit{Cur: 64 << 10, Max: was.Max}
+	if err := unix.Setrlimit(unix.RLIMIT_MEMLOCK, &small); err != nil {
+		t.Fatal(err)
+	}
+	err := withCaps(func(caps *[2]unix.CapUserData) { caps[0].Effective &^= 1 << unix.CAP_IPC_LOCK },
+		func() (Wire, error) { return OpenXDP(a, XDPOptions{RxFrames: 512}) })
+	if err != nil {
+		t.Error(err)
+	}
+	var now unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &now); err != nil || now != small {
+		t.Errorf("limit %+v, was %+v: %v", now, small, err)
+	}
+}
+
+// TestXDPAttachesAsAsked: netlink tells the mode.
+func TestXDPAttachesAsAsked(t *testing.T) {
+	nstest.Root(t)
+	for m, want := range map[XDPMode]uint32{XDPAuto: 1, XDPNative: 1, XDPGeneric: 2} {
+		a, _, _ := nstest.Veth(t)
+		openXDP(t, a, XDPOptions{Mode: m})
+		if _, mode := attached(t, "", a); mode != want {
+			t.Errorf("mode %v: netlink says %d, want %d", m, mode, want)
+		}
+	}
 }
