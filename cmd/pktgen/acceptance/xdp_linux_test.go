@@ -33,15 +33,16 @@ func TestXDPBothEndsLoseNothing(t *testing.T) {
 }
 
 // TestXDPLosesNothingAtHalfItsMaximum: a run at max shows how much arrives, and at half of it all does. A busy machine that
-// drops frames in the receive ring, or misses a tenth of the schedule, is tried again and in the end decides nothing. That
-// every frame is accounted for, and none lost elsewhere, is demanded of each run.
+// drops frames in the receive ring, or misses a tenth of the schedule, is tried again and in the end decides nothing; to
+// keep that rare, the runs go before other work and last some hundred milliseconds. That every frame is accounted
+// for, and none lost elsewhere, is demanded of each run.
 func TestXDPLosesNothingAtHalfItsMaximum(t *testing.T) {
 	nstest.Root(t)
 	a, b, nsB := nstest.Veth(t)
-	const count = 30011
+	const count = 100003
 	send := func(rate string) result {
 		out, in := nstest.Count(t, "", a), nstest.Count(t, nsB, b)
-		r := run(t, "tx", "xdp:"+a, "--rx", "xdp:"+b+"?netns="+nsB, "-n", strconv.Itoa(count), "-r", rate, "--latency", "all")
+		r := runFirst(t, "tx", "xdp:"+a, "--rx", "xdp:"+b+"?netns="+nsB, "-n", strconv.Itoa(count), "-r", rate, "--latency", "all")
 		out, in = nstest.Count(t, "", a).Sub(out), nstest.Count(t, nsB, b).Sub(in)
 		p := r.report
 		if p == nil || out.TxFrames != count || in.RxFrames != count {
@@ -53,7 +54,7 @@ func TestXDPLosesNothingAtHalfItsMaximum(t *testing.T) {
 		}
 		return r
 	}
-	for range 3 {
+	for range 5 {
 		half := send("max").report.RxPPS / 2
 		r := send(fmt.Sprintf("%.0fpps", half))
 		p := r.report
