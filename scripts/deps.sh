@@ -7,8 +7,10 @@ set -euo pipefail
 # command or file that must be there : package that brings it
 wanted=(
     ip:iproute2
+    tc:iproute2
     ethtool:ethtool
     tshark:tshark
+    capinfos:wireshark-common
     /usr/lib/python3/dist-packages/scapy:python3-scapy
     /usr/include/infiniband/mlx5dv.h:libibverbs-dev
     gcc:gcc

@@ -10,13 +10,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/bluering/bluering/engine"
 	"github.com/bluering/bluering/internal/clock"
+	"github.com/bluering/bluering/internal/nstest"
 )
 
 // wants is a datagram that was sent, in the words of both judges.
@@ -31,6 +31,7 @@ type wants struct {
 // sendAll sends datagrams of many shapes over IPv4 and IPv6 and gives the recording of them.
 func sendAll(t *testing.T) (capture string, sent []wants) {
 	t.Helper()
+	nstest.Judges(t)
 	var tap bytes.Buffer
 	dev, err := Open("loop:roce-judges", Options{TapTo: &tap, Clock: new(clock.Virtual)})
 	if err != nil {
@@ -93,26 +94,21 @@ func sendAll(t *testing.T) (capture string, sent []wants) {
 	return capture, sent
 }
 
-// output runs a judge, or skips where there is none.
-func output(t *testing.T, tool, program string, args ...string) string {
+// judge gives what a judge of the recording prints.
+func judge(t *testing.T, program string, args ...string) (lines []string) {
 	t.Helper()
 	out, err := exec.Command(program, args...).Output()
-	var failed *exec.ExitError
-	if errors.As(err, &failed) && !bytes.Contains(failed.Stderr, []byte("No module named 'scapy")) {
-		t.Fatalf("%s: %v\n%s", tool, err, failed.Stderr)
-	}
 	if err != nil {
-		if slices.Contains(strings.FieldsFunc(os.Getenv("BLUERING_REQUIRE"), func(r rune) bool { return r == ',' || r == ' ' }), tool) {
-			t.Fatalf("needs %s: %v", tool, err)
-		}
-		t.Skipf("needs %s: %v", tool, err)
+		var failed *exec.ExitError
+		errors.As(err, &failed)
+		t.Fatalf("%s: %v\n%+v", program, err, failed)
 	}
-	return string(out)
+	return strings.Split(strings.TrimSpace(string(out)), "\n")
 }
 
 func TestScapyReadsWhatIsSent(t *testing.T) {
 	capture, sent := sendAll(t)
-	lines := strings.Split(strings.TrimSpace(output(t, "scapy", "/usr/bin/python3", "testdata/roce_judge.py", capture)), "\n")
+	lines := judge(t, "/usr/bin/python3", "testdata/roce_judge.py", capture)
 	if len(lines) != len(sent) {
 		t.Fatalf("scapy sees %d frames of %d", len(lines), len(sent))
 	}
@@ -141,7 +137,7 @@ func TestTsharkReadsWhatIsSent(t *testing.T) {
 		args = append(args, "-e", f)
 	}
 	args = append(args, "-o", "ip.check_checksum:TRUE")
-	lines := strings.Split(strings.TrimSpace(output(t, "tshark", "tshark", args...)), "\n")
+	lines := judge(t, "tshark", args...)
 	if len(lines) != len(sent) {
 		t.Fatalf("tshark sees %d frames of %d", len(lines), len(sent))
 	}

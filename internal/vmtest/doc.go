@@ -20,6 +20,6 @@
 //
 // Booting takes seconds, so the tests of this package's users run only where
 // the environment variable BLUERING_VM is set, as "make vm" does. There, a
-// machine without qemu or without the packages skips with the reason, or fails
-// where BLUERING_REQUIRE lists "vm". Test support: no command imports it.
+// machine without qemu or without the packages skips with the reason, which is
+// a failure where "vm" is promised. Test support: no command imports it.
 package vmtest

@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -162,11 +161,7 @@ var variations = [][]string{
 }
 
 func TestCapturedVariationsHaveRightChecksums(t *testing.T) {
-	for _, tool := range []string{"tshark", "/usr/lib/python3/dist-packages/scapy"} {
-		if _, err := exec.LookPath(tool); err != nil && !exists(tool) {
-			unless(t, tool)
-		}
-	}
+	nstest.Judges(t)
 	a, b, nsB := nstest.Veth(t)
 	nstest.NoOffload(t, "", a)
 	for i, fields := range variations {
@@ -183,17 +178,6 @@ func TestCapturedVariationsHaveRightChecksums(t *testing.T) {
 			judge(t, capture, fields, 1)
 		}
 	}
-}
-
-func exists(path string) bool { _, err := os.Stat(path); return err == nil }
-
-// unless skips for want of a tool, or fails where it is required.
-func unless(t *testing.T, tool string) {
-	t.Helper()
-	if strings.Contains(os.Getenv("BLUERING_REQUIRE"), filepath.Base(tool)) {
-		t.Fatalf("%s is missing", tool)
-	}
-	t.Skipf("%s is missing", tool)
 }
 
 // judge asks scapy and tshark for frames with wrong checksums and wants exactly that many from each.

@@ -58,12 +58,16 @@ func TestPCAPComesBack(t *testing.T) {
 			if s := statsOf(r); r.Next(frames) != 0 || r.Err() != nil || s.RxFrames != count {
 				t.Errorf("at the end: %v, %+v", r.Err(), s)
 			}
-			if tool, err := exec.LookPath("capinfos"); err == nil {
+			t.Run("capinfos", func(t *testing.T) {
+				tool, err := exec.LookPath("capinfos")
+				if err != nil {
+					t.Skipf("needs capinfos: %v", err)
+				}
 				out, err := exec.Command(tool, "-M", "-c", path).CombinedOutput()
 				if err != nil || !strings.Contains(string(out), "1000") {
-					t.Errorf("capinfos: %v %s", err, out)
+					t.Errorf("%v %s", err, out)
 				}
-			}
+			})
 		})
 	}
 }
