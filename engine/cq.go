@@ -221,7 +221,25 @@ func (q *QP) completeRecvs(r *ring.CQ, wc []Completion) (n int) {
 		n++
 	}
 	q.rq.TakeRow(n)
+	if q.hashed.Load() { // partner: NewRSS, before the device can write such a CQE
+		for i := range row[:n] {
+			wc[i].takeHash(&row[i])
+		}
+	}
 	return n
+}
+
+// takeHash takes the receive hash, if a frame came through one.
+func (w *Completion) takeHash(e *ring.CQE) {
+	kind := e.RSSType()
+	if kind == 0 {
+		return
+	}
+	w.RSSHash = e.RSSHash()
+	w.Flags |= WCRSSHash
+	if kind&ring.RSSL4 != 0 {
+		w.Flags |= WCRSSPorts
+	}
 }
 
 func (q *QP) completeSends(r *ring.CQ, wc []Completion) (n int) {
@@ -297,7 +315,7 @@ func (q *QP) completeSend(e *ring.CQE, wc *Completion) bool {
 	if e.WQEOpcode() == ring.OpTSO {
 		wc.Opcode = WCTSO
 	}
-	wc.ByteLen, wc.Imm, wc.SrcQP, wc.Flags, wc.VLAN = 0, 0, 0, 0, 0
+	wc.ByteLen, wc.Imm, wc.SrcQP, wc.Flags, wc.VLAN, wc.RSSHash = 0, 0, 0, 0, 0, 0
 	return true
 }
 
@@ -308,7 +326,7 @@ func (q *QP) completeRecv(e *ring.CQE, op ring.CQEOpcode, wc *Completion) bool {
 	}
 	wc.WRID, wc.Retired, wc.Recv, wc.Opcode = id, 1, true, WCRecv
 	wc.ByteLen = e.ByteLen()
-	wc.Imm, wc.SrcQP, wc.VLAN = 0, 0, 0
+	wc.Imm, wc.SrcQP, wc.VLAN, wc.RSSHash = 0, 0, 0, 0
 	flags := WCFlags(0)
 	if e.Solicited() {
 		flags |= WCSolicited
@@ -331,6 +349,9 @@ func (q *QP) completeRecv(e *ring.CQE, op ring.CQEOpcode, wc *Completion) bool {
 		}
 	}
 	wc.Flags = flags
+	if q.typ == RawPacket {
+		wc.takeHash(e)
+	}
 	return true
 }
 
@@ -354,7 +375,7 @@ func (q *QP) completeError(e *ring.CQE, recv bool, wc *Completion) bool {
 	}
 	wc.Status, wc.Syndrome, wc.Vendor = status, s, e.Vendor()
 	wc.TimeNS, wc.Opcode, wc.Flags = 0, 0, 0
-	wc.ByteLen, wc.Imm, wc.SrcQP, wc.VLAN = 0, 0, 0, 0
+	wc.ByteLen, wc.Imm, wc.SrcQP, wc.VLAN, wc.RSSHash = 0, 0, 0, 0, 0
 	return true
 }
 

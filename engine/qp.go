@@ -72,8 +72,9 @@ type QP struct {
 	attr  QPAttr
 	index uint32 // user index
 
-	groups []GID // multicast, under the device's lock
-	tables int   // of receive hashes that it stands in, how often; under the device's lock
+	groups []GID       // multicast, under the device's lock
+	tables int         // of receive hashes that it stands in, how often; under the device's lock
+	hashed atomic.Bool // it has stood in one
 }
 
 // NewQP makes a queue pair in RESET.

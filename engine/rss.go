@@ -18,7 +18,7 @@ var DefaultRSSKey = [RSSKeyBytes]byte{
 type RSSFields uint32
 
 // The fields. What a packet does not have is not hashed: a fragment has no ports, and of a frame without any of the
-// fields the hash is 0.
+// fields the hash is 0, without WCRSSHash.
 const (
 	RSSSrcIPv4 RSSFields = 1 << iota
 	RSSDstIPv4
@@ -101,6 +101,7 @@ func (p *PD) NewRSS(c RSSConfig) (*RSS, error) {
 			return nil, closed("queue pair")
 		}
 		spec.Table[i] = q.qpn
+		q.hashed.Store(true) // for good: its CQ may hold completions when the hash is gone
 	}
 	var err error
 	if r.qpn, err = b.NewRSS(spec); err != nil {

@@ -134,10 +134,13 @@ type WCFlags uint8
 
 // The flags.
 const (
-	WCGRH       WCFlags = 1 << 0 // the first 40 bytes hold a GRH or an IPv4 header
-	WCImm       WCFlags = 1 << 1 // Imm is valid
-	WCCsumOK    WCFlags = 1 << 2 // IPv4 and its TCP or UDP checksum were checked and good
-	WCSolicited WCFlags = 1 << 7 // the sender asked for an event; no number of verbs
+	WCGRH    WCFlags = 1 << 0 // the first 40 bytes hold a GRH or an IPv4 header
+	WCImm    WCFlags = 1 << 1 // Imm is valid
+	WCCsumOK WCFlags = 1 << 2 // IPv4 and its TCP or UDP checksum were checked and good
+	// Of no number of verbs:
+	WCRSSHash   WCFlags = 1 << 5 // RSSHash is valid
+	WCRSSPorts  WCFlags = 1 << 6 // and it is over ports, too
+	WCSolicited WCFlags = 1 << 7 // the sender asked for an event
 )
 
 // Completion tells of one request. On an error only WRID, Status, QPN, Vendor,
@@ -157,6 +160,7 @@ type Completion struct {
 	Recv     bool // of the receive queue, valid on errors too
 	Syndrome ring.Syndrome
 	VLAN     uint16 // tag that the device stripped; 0: none
+	RSSHash  uint32 // of a frame that came through an RSS and has a field that this is over
 }
 
 // Err gives nil on success, else the completion itself as a *CompletionError:

@@ -9,6 +9,7 @@ import (
 
 	"github.com/bluering/bluering/engine"
 	"github.com/bluering/bluering/engine/device"
+	"github.com/bluering/bluering/internal/frametest"
 	"github.com/bluering/bluering/internal/proto"
 	"github.com/bluering/bluering/raw"
 	"github.com/gopacket/gopacket"
@@ -68,6 +69,42 @@ func ExampleNewPort() {
 	// 60 bytes: frame 1, SUCCESS
 	// 60 bytes: frame 2, SUCCESS
 	// outstanding 0 held 0 {3 180 0} {3 180 0}
+	// <nil>
+}
+
+// Receive queues share the traffic by a hash over what the fields say; the hash
+// comes with each frame.
+func ExamplePortConfig() {
+	a, da := open("example-port-config")
+	db, err := device.Open("loop:example-port-config", device.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	b, err := raw.NewPort(db, raw.PortConfig{RxQueues: 2, RSS: engine.RSSIPv4 | engine.RSSTCP})
+	if err != nil {
+		log.Fatal(err)
+	}
+	frame := frametest.Spec{
+		Src: netip.MustParseAddr("66.9.149.187"), SrcPort: 2794,
+		Dst: netip.MustParseAddr("161.142.100.80"), DstPort: 1766, TCP: true, Payload: make([]byte, 6),
+	}
+	bufs := make([][]byte, 1)
+	a.Tx(0).Reserve(bufs)
+	if _, err := a.Tx(0).Commit([]int{copy(bufs[0], frame.Build())}); err != nil {
+		log.Fatal(err)
+	}
+	if err := a.Tx(0).Flush(); err != nil {
+		log.Fatal(err)
+	}
+	frames := make([]raw.RxFrame, 1)
+	for i := range b.RxQueues() {
+		for _, f := range frames[:b.Rx(i).Poll(frames)] {
+			fmt.Printf("queue %d: hash 0x%x, valid %v\n", i, f.RSSHash, f.Flags&engine.WCRSSHash != 0)
+		}
+	}
+	fmt.Println(errors.Join(a.Close(), b.Close(), da.Close(), db.Close()))
+	// Output:
+	// queue 0: hash 0x51ccc178, valid true
 	// <nil>
 }
 

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -302,12 +304,61 @@ func TestStreamRefuses(t *testing.T) {
 	}
 }
 
+// TestQueuesShareByHash: with a receive hash each frame comes to one queue, all of a flow to the same.
+func TestQueuesShareByHash(t *testing.T) {
+	const flows, each = 40, 3
+	for _, queues := range []int{1, 2, 3} {
+		t.Run(fmt.Sprint(queues), func(t *testing.T) {
+			tx, rx := pair(t, "", raw.PortConfig{}, raw.PortConfig{RxQueues: queues, RSS: engine.RSSIPv4 | engine.RSSUDP, RxDepth: 2 * flows * each})
+			q, bufs := tx.Tx(0), make([][]byte, 1)
+			for k := range flows * each {
+				s := frametest.Spec{Src: netip.MustParseAddr("198.18.0.1"), Dst: netip.MustParseAddr("198.18.0.2"), SrcPort: uint16(k % flows), DstPort: 9, Payload: make([]byte, 18)}
+				if q.Reserve(bufs) != 1 {
+					t.Fatal("full")
+				}
+				if _, err := q.Commit([]int{copy(bufs[0], s.Build())}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := q.Flush(); err != nil {
+				t.Fatal(err)
+			}
+			var hashes [flows]uint32
+			var of [flows]int
+			got, frames := make([]int, queues), make([]raw.RxFrame, 16)
+			left := flows * each
+			for look := 0; left > 0 && look < 1000; look++ {
+				i := look % queues
+				n := rx.Rx(i).Poll(frames)
+				got[i] += n
+				left -= n
+				for _, f := range frames[:n] {
+					k := int(f.Data[34])<<8 | int(f.Data[35]) // the source port
+					if f.Flags&(engine.WCRSSHash|engine.WCRSSPorts) != engine.WCRSSHash|engine.WCRSSPorts {
+						t.Fatalf("flow %d: %+v", k, f)
+					}
+					if hashes[k] == 0 {
+						hashes[k], of[k] = f.RSSHash, i
+					}
+					if hashes[k] != f.RSSHash || of[k] != i {
+						t.Errorf("flow %d: hash %08x in queue %d, then %08x in %d", k, hashes[k], of[k], f.RSSHash, i)
+					}
+				}
+			}
+			if left != 0 || slices.Contains(got, 0) {
+				t.Errorf("%d frames missing, %d in the queues", left, got)
+			}
+		})
+	}
+}
+
 func TestPortRefuses(t *testing.T) {
 	d, err := device.Open("loop:"+t.Name(), device.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []raw.PortConfig{{TxDepth: -1}, {RxDepth: 1 << 20}, {FrameBytes: 5}, {FrameBytes: 1 << 20}} {
+	for _, c := range []raw.PortConfig{{TxDepth: -1}, {RxDepth: 1 << 20}, {FrameBytes: 5}, {FrameBytes: 1 << 20},
+		{RSS: 1 << 20}, {RSS: engine.RSSIPv4, RxQueues: -1}, {RSS: engine.RSSIPv4, Rules: make([]engine.FlowRule, 1)}} {
 		if _, err := raw.NewPort(d, c); err == nil {
 			t.Errorf("%+v is taken", c)
 		}

@@ -3,6 +3,7 @@ package raw
 import (
 	"errors"
 	"fmt"
+	"math/bits"
 	"sync/atomic"
 	"syscall"
 
@@ -37,6 +38,10 @@ type PortConfig struct {
 	// is there, is for queue i instead.
 	Rule  *engine.FlowRule
 	Rules []engine.FlowRule
+	// RSS has the receive queues share the frames of Rule: a hash over these
+	// fields chooses the queue, so that a flow stays in one. 0: no. Then Rules
+	// have no meaning, and are refused.
+	RSS engine.RSSFields
 }
 
 // Port is a device with transmit and receive queues. Each queue has one owner
@@ -47,6 +52,7 @@ type Port struct {
 	cfg    PortConfig
 	tx     []*TxQueue
 	rx     []*RxQueue
+	rss    *engine.RSS // nil: each receive queue has a rule of its own
 	closed atomic.Bool
 }
 
@@ -75,7 +81,34 @@ func NewPort(dev *engine.Device, c PortConfig) (*Port, error) {
 		}
 		p.rx = append(p.rx, q)
 	}
+	if p.cfg.RSS != 0 {
+		if err := p.spread(); err != nil {
+			_ = p.Close() // the first error says what happened
+			return nil, fmt.Errorf("raw: %s: receive hash over fields 0x%x: %w", p.caps.Name, uint32(p.cfg.RSS), err)
+		}
+	}
 	return p, nil
+}
+
+// leastTable is the length of the table of receive queues that are no power of
+// two: with three of them, one has a 64th more of it than the others.
+const leastTable = 128
+
+// spread has the receive queues share what the rule names.
+func (p *Port) spread() (err error) {
+	n := len(p.rx)
+	if n&(n-1) != 0 {
+		n = max(1<<bits.Len(uint(n)), min(leastTable, p.caps.MaxRSSTable))
+	}
+	table := make([]*engine.QP, n)
+	for i := range table {
+		table[i] = p.rx[i%len(p.rx)].qp
+	}
+	if p.rss, err = p.dev.DefaultPD().NewRSS(engine.RSSConfig{Fields: p.cfg.RSS, Table: table}); err != nil {
+		return err
+	}
+	_, err = p.rss.Attach(p.cfg.rule(0))
+	return err
 }
 
 func (p *Port) fill() error {
@@ -91,6 +124,9 @@ func (p *Port) fill() error {
 	}
 	if c.FrameBytes < p.caps.MinFrame || c.FrameBytes > 1<<16 {
 		return fmt.Errorf("raw: %s: frames of %d bytes, want %d..%d: %w", p.caps.Name, c.FrameBytes, p.caps.MinFrame, 1<<16, syscall.EINVAL)
+	}
+	if c.RSS != 0 && (len(c.Rules) > 0 || c.RxQueues == 0) {
+		return fmt.Errorf("raw: %s: a receive hash of %d queues, want some, and %d rules, want none: %w", p.caps.Name, c.RxQueues, len(c.Rules), syscall.EINVAL)
 	}
 	for _, d := range []struct {
 		name string
@@ -152,7 +188,7 @@ func (p *Port) Close() error {
 	if !p.closed.CompareAndSwap(false, true) {
 		return nil
 	}
-	var errs []error
+	errs := []error{p.rss.Close()}
 	for _, q := range p.tx {
 		errs = append(errs, q.close())
 	}

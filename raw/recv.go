@@ -16,6 +16,8 @@ type RxFrame struct {
 	Status engine.Status
 	Flags  engine.WCFlags
 	VLAN   uint16 // tag that the device stripped; 0: none
+	// RSSHash is what PortConfig.RSS chose the queue by, valid with WCRSSHash.
+	RSSHash uint32
 }
 
 // RxCounts is what a receive queue has done.
@@ -55,7 +57,7 @@ func newRxQueue(p *Port, i int) (*RxQueue, error) {
 		q.wrs[k] = engine.RecvWR{ID: uint64(k), SGEs: sges[k : k+1 : k+1]}
 	}
 	q.whole = q.qp.Cap().MaxRecvWR == depth
-	if _, err = q.qp.PostRecv(q.wrs); err == nil {
+	if _, err = q.qp.PostRecv(q.wrs); err == nil && p.cfg.RSS == 0 {
 		_, err = q.qp.Attach(p.cfg.rule(i))
 	}
 	if err != nil {
@@ -91,7 +93,7 @@ func (q *RxQueue) take(frames []RxFrame, wc []engine.Completion) {
 	bytes := uint64(0)
 	for i := range wc {
 		c, f := &wc[i], &frames[i]
-		f.TimeNS, f.Status, f.Flags, f.VLAN = c.TimeNS, c.Status, c.Flags, c.VLAN
+		f.TimeNS, f.Status, f.Flags, f.VLAN, f.RSSHash = c.TimeNS, c.Status, c.Flags, c.VLAN, c.RSSHash
 		if c.Status != engine.StatusSuccess {
 			f.Data = nil
 			q.fail(c)

@@ -47,6 +47,14 @@ const (
 	L4UDP        = 2 << 4
 	VLANStripped = 1 << 0 // l4_hdr_type_etc
 
+	// What a receive hash is over: CQE_RSS_HTYPE_IP and CQE_RSS_HTYPE_L4 of
+	// linux/mlx5/device.h.
+	RSSIPv4 = 1 << 2 // rx_hash_type, bits 3:2
+	RSSIPv6 = 2 << 2
+	RSSTCP  = 1 << 6 // rx_hash_type, bits 7:6
+	RSSUDP  = 2 << 6
+	RSSL4   = 3 << 6 // either
+
 	// RoCE kinds and GRH, bits of the byte at flags_rqpn.
 	GRHInBuffer = 1 << 4
 	RoCEv1      = 0
@@ -125,10 +133,10 @@ func (c *CQE) CsumOK() bool {
 // VLAN gives the tag control word of a stripped tag.
 func (c *CQE) VLAN() uint16 { return binary.BigEndian.Uint16(c[cqeVLAN:]) }
 
-// RSSHash gives the hash over the packet's addresses.
+// RSSHash gives the hash over the packet's addresses and ports.
 func (c *CQE) RSSHash() uint32 { return get32(c[cqeRSSHash:]) }
 
-// RSSType gives the byte that says what the hash is over.
+// RSSType gives the byte that says what the hash is over; 0: there is none.
 func (c *CQE) RSSType() uint8 { return c[cqeRSSType] }
 
 // Tunnelled reports whether the packet had outer headers.
@@ -204,7 +212,7 @@ func (c *CQE) SetHeaders(hdrOK, hdrType uint8, vlan uint16) {
 	put32(c[cqeHdrOK:], uint32(hdrOK)<<24|uint32(hdrType)<<16|uint32(vlan))
 }
 
-// SetRSS writes hash and hash type.
+// SetRSS writes the receive hash and what it is over.
 func (c *CQE) SetRSS(hash uint32, kind uint8) {
 	put32(c[cqeRSSHash:], hash)
 	c[cqeRSSType] = kind

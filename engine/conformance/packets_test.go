@@ -286,14 +286,16 @@ func (e *end) steered(r engine.FlowRule) *engine.QP {
 }
 
 // reaches sends a frame and judges which queue pairs of b get it.
-func (e *end) reaches(b *end, frame []byte, want ...*engine.QP) {
+func (e *end) reaches(b *end, frame []byte, want ...*engine.QP) (got []engine.Completion) {
 	e.x.Helper()
 	e.post(e.send(1, frame))
 	e.one(1, engine.StatusSuccess)
-	for i, c := range b.take(len(want)) {
+	got = b.take(len(want))
+	for i, c := range got {
 		e.x.check(c.QPN == want[i].QPN() && c.Status == engine.StatusSuccess, "%+v, want QP 0x%x", c, want[i].QPN())
 	}
 	b.quiet()
+	return got
 }
 
 // matches judges a rule by a frame that has the bytes of the list flipped in bit 3, one at a time; -1 flips none.

@@ -57,11 +57,16 @@ func spreads(x *trial, a, b *end) {
 				s := frametest.Spec{DstMAC: [6]byte{2}, Src: src.Addr(), Dst: dst.Addr(), SrcPort: src.Port(), DstPort: dst.Port(), TCP: true, Payload: make([]byte, 10)}
 				frame := s.Build()
 				q := table[index%uint32(size)]
-				a.reaches(b, frame, q)
+				const ofPorts = engine.WCRSSHash | engine.WCRSSPorts
+				for _, c := range a.reaches(b, frame, q) {
+					x.check(c.RSSHash == h.hash && c.Flags == ofPorts, "%+v, want the hash 0x%08x over ports", c, h.hash)
+				}
 				b.receives(q, 1)
 			}
 			f := a.frame(60, 1) // no IP: the hash is 0
-			a.reaches(b, f, table[0])
+			for _, c := range a.reaches(b, f, table[0]) {
+				x.check(c.RSSHash == 0 && c.Flags == 0, "%+v, want no hash", c)
+			}
 			b.receives(table[0], 1)
 			x.want("a queue pair of the table goes", table[0].Close(), syscall.EBUSY)
 			x.ok(r.Close())

@@ -7,6 +7,7 @@ import (
 
 	"github.com/bluering/bluering/engine"
 	"github.com/bluering/bluering/internal/proto"
+	"github.com/bluering/bluering/ring"
 )
 
 const (
@@ -42,24 +43,37 @@ func newRSS(s *engine.RSSSpec) *rss {
 	return r
 }
 
+// rssHash is a frame's hash as a CQE tells it. kind is 0 for frames that have none of the fields.
+type rssHash struct {
+	sum  uint32
+	kind uint8 // what it is over, with the bits of ring.RSSIPv4 and others
+}
+
 // hash is over the chosen fields that the packet has: source and destination address, then the ports.
-func (r *rss) hash(frame []byte, h *proto.Headers) uint32 {
+func (r *rss) hash(frame []byte, h *proto.Headers) rssHash {
 	var src, dst, srcPort, dstPort bool
+	kind, l4 := uint8(0), uint8(0)
 	switch f := r.fields; h.IPVersion {
 	case 4:
-		src, dst = f&engine.RSSSrcIPv4 != 0, f&engine.RSSDstIPv4 != 0
+		src, dst, kind = f&engine.RSSSrcIPv4 != 0, f&engine.RSSDstIPv4 != 0, ring.RSSIPv4
 	case 6:
-		src, dst = f&engine.RSSSrcIPv6 != 0, f&engine.RSSDstIPv6 != 0
+		src, dst, kind = f&engine.RSSSrcIPv6 != 0, f&engine.RSSDstIPv6 != 0, ring.RSSIPv6
 	default:
-		return 0
+		return rssHash{}
+	}
+	if !src && !dst {
+		kind = 0
 	}
 	if h.Status == proto.OK && !h.Fragment {
 		switch f := r.fields; h.L4Proto {
 		case proto.ProtoTCP:
-			srcPort, dstPort = f&engine.RSSSrcPortTCP != 0, f&engine.RSSDstPortTCP != 0
+			srcPort, dstPort, l4 = f&engine.RSSSrcPortTCP != 0, f&engine.RSSDstPortTCP != 0, ring.RSSTCP
 		case proto.ProtoUDP:
-			srcPort, dstPort = f&engine.RSSSrcPortUDP != 0, f&engine.RSSDstPortUDP != 0
+			srcPort, dstPort, l4 = f&engine.RSSSrcPortUDP != 0, f&engine.RSSDstPortUDP != 0, ring.RSSUDP
 		}
+	}
+	if srcPort || dstPort {
+		kind |= l4
 	}
 	sum, place := uint32(0), 0
 	if src {
@@ -74,7 +88,7 @@ func (r *rss) hash(frame []byte, h *proto.Headers) uint32 {
 	if dstPort {
 		sum, _ = r.over(sum, place, frame[h.L4Off+2:h.L4Off+4])
 	}
-	return sum
+	return rssHash{sum, kind}
 }
 
 func (r *rss) over(sum uint32, place int, field []byte) (uint32, int) {
@@ -85,23 +99,23 @@ func (r *rss) over(sum uint32, place int, field []byte) (uint32, int) {
 	return sum, place
 }
 
-// spread replaces the receive hashes among the targets of a frame by the queue pairs that they choose. One that gets
-// the frame already gets it once.
+// spread replaces the receive hashes among the targets of a frame by the queue pairs that they choose, and notes what
+// they were. One that gets the frame already gets it once.
 func (s *steering) spread(frame []byte, targets []*qp) int {
 	count := 0
 	for _, q := range targets {
+		hash := rssHash{}
 		if q.rss != nil {
 			if !s.parse { // else steer did
 				s.parsed = proto.Parse(frame, &s.headers)
 			}
-			index := uint32(0)
 			if s.parsed {
-				index = q.rss.hash(frame, &s.headers)
+				hash = q.rss.hash(frame, &s.headers)
 			}
-			q = q.rss.table[index&uint32(len(q.rss.table)-1)]
+			q = q.rss.table[hash.sum&uint32(len(q.rss.table)-1)]
 		}
 		if !has(targets[:count], q) {
-			targets[count] = q
+			targets[count], s.hashes[count] = q, hash
 			count++
 		}
 	}

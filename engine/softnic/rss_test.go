@@ -28,7 +28,7 @@ var verification = []struct {
 	{"[fe80::200:f8ff:fe21:67cf]:38024", "[3ffe:1900:4545:3:200:f8ff:fe21:67cf]:44251", 0x4b61e985, 0x02d1feef},
 }
 
-func hashOf(t *testing.T, f engine.RSSFields, frame []byte) uint32 {
+func hashOf(t *testing.T, f engine.RSSFields, frame []byte) rssHash {
 	t.Helper()
 	var h proto.Headers
 	if !proto.Parse(frame, &h) {
@@ -58,20 +58,36 @@ func TestRSSHashIsTheVerificationSuites(t *testing.T) {
 					for f, want := range map[engine.RSSFields]uint32{
 						addrs: v.addrs, addrs | mine: v.withL4, addrs | tcp | udp: v.withL4, addrs | other: v.addrs, 0: 0,
 					} {
+						want := rssHash{want, kindOf(f, dst.Addr().Is4(), isTCP)}
 						if got := hashOf(t, f, frame); got != want {
-							t.Errorf("%s to %s, fields %x: %08x, want %08x", v.src, v.dst, uint32(f), got, want)
+							t.Errorf("%s to %s, fields %x: %x, want %x", v.src, v.dst, uint32(f), got, want)
 						}
 					}
 					// The dullest form: one bit of the key for one bit of what is chosen.
 					one := addrs&(engine.RSSSrcIPv4|engine.RSSSrcIPv6) | (tcp|udp)&(engine.RSSDstPortTCP|engine.RSSDstPortUDP)
 					input := append(src.Addr().AsSlice(), byte(dst.Port()>>8), byte(dst.Port()))
-					if got, want := hashOf(t, one, frame), dullToeplitz(input); got != want {
+					if got, want := hashOf(t, one, frame).sum, dullToeplitz(input); got != want {
 						t.Errorf("%s to %s, source address and destination port: %08x, want %08x", v.src, v.dst, got, want)
 					}
 				}
 			}
 		}
 	}
+}
+
+// kindOf is the hash type of a mlx5 CQE, by the comments at CQE_RSS_HTYPE_IP and CQE_RSS_HTYPE_L4 of Linux: bits 3:2 tell
+// IPv4 and IPv6, bits 7:6 TCP and UDP, by numbers from 1.
+func kindOf(f engine.RSSFields, is4, isTCP bool) (kind uint8) {
+	for _, c := range []struct {
+		has    bool
+		fields engine.RSSFields
+		kind   uint8
+	}{{is4, engine.RSSIPv4, 0x04}, {!is4, engine.RSSIPv6, 0x08}, {isTCP, engine.RSSTCP, 0x40}, {!isTCP, engine.RSSUDP, 0x80}} {
+		if c.has && f&c.fields != 0 {
+			kind |= c.kind
+		}
+	}
+	return kind
 }
 
 func dullToeplitz(input []byte) (sum uint32) {
@@ -99,13 +115,13 @@ func TestRSSHashesWhatIsThere(t *testing.T) {
 	later[21] = 8
 	for name, c := range map[string]struct {
 		frame []byte
-		want  uint32
+		want  rssHash
 	}{
-		"first fragment": {first, v.addrs}, "later fragment": {later, v.addrs}, "cut": {cut, v.addrs},
-		"ARP": {frameOf(t, eth(macB, layers.EthernetTypeARP), gopacket.Payload(make([]byte, 46))), 0},
+		"first fragment": {first, rssHash{v.addrs, 0x04}}, "later fragment": {later, rssHash{v.addrs, 0x04}}, "cut": {cut, rssHash{v.addrs, 0x04}},
+		"ARP": {frameOf(t, eth(macB, layers.EthernetTypeARP), gopacket.Payload(make([]byte, 46))), rssHash{}},
 	} {
 		if got := hashOf(t, all, c.frame); got != c.want {
-			t.Errorf("%s: %08x, want %08x", name, got, c.want)
+			t.Errorf("%s: %x, want %x", name, got, c.want)
 		}
 	}
 }
@@ -136,7 +152,7 @@ func BenchmarkRSS(b *testing.B) {
 	sum := uint32(0)
 	for b.Loop() {
 		proto.Parse(frame, &h)
-		sum += r.hash(frame, &h)
+		sum += r.hash(frame, &h).sum
 	}
 	_ = sum
 }

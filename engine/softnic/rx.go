@@ -76,7 +76,7 @@ func (n *NIC) deliverOnly(q *qp, frames []wire.Frame) int {
 		if n.unfit(f) {
 			continue
 		}
-		if !n.deliver(q, f) {
+		if !n.deliver(q, f, rssHash{}) {
 			return i
 		}
 		if q.state == engine.StateErr {
@@ -102,8 +102,8 @@ func (n *NIC) deliverSteered(frames []wire.Frame) int {
 			return i // before any copy is delivered: the frame is looked at again as a whole
 		}
 		n.counters.RxCopies += uint64(count - 1)
-		for _, q := range r.targets[:count] {
-			n.deliver(q, f)
+		for k, q := range r.targets[:count] {
+			n.deliver(q, f, n.steering.hashes[k])
 		}
 	}
 	return len(frames)
@@ -134,7 +134,7 @@ func wanted(targets []*qp, q *qp) int {
 
 // deliver scatters one frame into the QP's next receive WQE and completes it. It returns false, having done
 // nothing, when the frame must wait for a WQE. Everything is checked before the first byte is written.
-func (n *NIC) deliver(q *qp, f *wire.Frame) bool {
+func (n *NIC) deliver(q *qp, f *wire.Frame, hash rssHash) bool {
 	if !q.receives() {
 		n.drop(engine.DropState, len(f.Data))
 		return true
@@ -160,7 +160,7 @@ func (n *NIC) deliver(q *qp, f *wire.Frame) bool {
 	}
 	n.counters.RxFrames++
 	n.counters.RxBytes += uint64(length)
-	n.completeReceive(q, f)
+	n.completeReceive(q, f, hash)
 	return true
 }
 
@@ -231,7 +231,7 @@ func (n *NIC) arrival(f *wire.Frame) uint64 {
 }
 
 // completeReceive consumes the WQE and writes its CQE.
-func (n *NIC) completeReceive(q *qp, f *wire.Frame) {
+func (n *NIC) completeReceive(q *qp, f *wire.Frame, hash rssHash) {
 	counter := n.takeRecv(q)
 	c := n.nextCQE(q.rcq)
 	if c == nil {
@@ -241,6 +241,9 @@ func (n *NIC) completeReceive(q *qp, f *wire.Frame) {
 	if q.rxCsum {
 		ok, kind := judge(f)
 		c.SetHeaders(ok, kind, 0)
+	}
+	if hash.kind != 0 {
+		c.SetRSS(hash.sum, hash.kind)
 	}
 	q.rcq.dev.Seal(sealRecv)
 }

@@ -27,7 +27,8 @@ type steering struct {
 	only      *qp    // the one QP with an all rule when there is no other rule: no look at the frame
 	nextID    uint64 // of the next rule; 0 is never used
 	headers   proto.Headers
-	parsed    bool // headers are those of the frame being steered
+	parsed    bool                // headers are those of the frame being steered
+	hashes    [maxTargets]rssHash // of the frame being steered, for each target; none where hashed is false
 }
 
 type rule struct {
@@ -141,6 +142,9 @@ func (s *steering) settle() {
 	}
 	if len(s.rules) == 0 && len(s.multicast) == 0 && len(s.all) == 1 && !s.hashed {
 		s.only = s.all[0].q
+	}
+	if !s.hashed {
+		clear(s.hashes[:])
 	}
 	for i := range s.rules {
 		s.parse = s.parse || s.rules[i].match.needParsed
