@@ -90,7 +90,64 @@ type Headers struct {
 // Parse fills all of h from an Ethernet frame without FCS. False means that
 // there is not even a link header; h.Status says how far it came otherwise.
 func Parse(frame []byte, h *Headers) bool {
-	*h = Headers{Status: Short}
+	return parseUsual(frame, h) || parse(frame, h)
+}
+
+// What parse finds in the usual frames, but for lengths, ports, and what differs in TCP: no VLAN tag, no IP options or
+// extension headers, no fragment. Written whole, it costs a third of the fields one by one.
+var (
+	usualIPv4 = Headers{L2Len: 14, L3Off: 14, L4Off: 34, PayloadOff: 42, SrcOff: 26, DstOff: 30, AddrLen: 4,
+		EtherType: EtherTypeIPv4, IPVersion: 4, L4Proto: ProtoUDP, Status: OK}
+	usualIPv6 = Headers{L2Len: 14, L3Off: 14, L4Off: 54, PayloadOff: 62, SrcOff: 22, DstOff: 38, AddrLen: 16,
+		EtherType: EtherTypeIPv6, IPVersion: 6, L4Proto: ProtoUDP, Status: OK}
+)
+
+// parseUsual is parse for the usual frames, and says whether this is one.
+func parseUsual(frame []byte, h *Headers) bool {
+	if len(frame) < 42 {
+		return false
+	}
+	var end, l4 int
+	var next uint8
+	switch w := binary.BigEndian.Uint64(frame[12:]); { // EtherType, version, and the IP header on to its byte 5
+	case w>>40 == EtherTypeIPv4<<8|0x45 && binary.BigEndian.Uint16(frame[20:])&0x3fff == 0:
+		end, l4, next = 14+int(uint16(w>>16)), 34, frame[23]
+	case w>>44 == EtherTypeIPv6<<4|6:
+		end, l4, next = 54+int(binary.BigEndian.Uint16(frame[18:])), 54, frame[20]
+	default:
+		return false
+	}
+	if end > len(frame) || end < l4+UDPBytes {
+		return false
+	}
+	ports := binary.BigEndian.Uint32(frame[l4:])
+	switch {
+	case next == ProtoUDP:
+		if l4 == 34 {
+			*h = usualIPv4
+		} else {
+			*h = usualIPv6
+		}
+	case next == ProtoTCP && end >= l4+TCPBytes:
+		n := int(frame[l4+12]>>4) * 4
+		if n < TCPBytes || n > end-l4 {
+			return false
+		}
+		if *h = usualIPv4; l4 != 34 {
+			*h = usualIPv6
+		}
+		h.L4Proto, h.PayloadOff = ProtoTCP, l4+n
+	default:
+		return false
+	}
+	h.PayloadEnd, h.SrcPort, h.DstPort = end, uint16(ports>>16), uint16(ports)
+	return true
+}
+
+// parse is Parse for every frame.
+func parse(frame []byte, h *Headers) bool {
+	*h = Headers{}
+	h.Status = Short
 	if len(frame) < EthernetBytes {
 		return false
 	}
