@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math/bits"
 
+	"github.com/bluering/bluering/internal/csum"
 	"github.com/bluering/bluering/internal/proto"
 )
 
@@ -91,6 +92,68 @@ func slotOf(p *program, frame []byte) slot {
 		}
 	}
 	return s
+}
+
+// ports is a leaf for what is less still: UDP with one frame size, no tag, and a port that varies. All that is written
+// of a packet is its UDP header, in one piece.
+type ports struct {
+	header uint64 // with port and checksum zero
+	sum    uint32 // the part of the checksum that stays, folded
+	shift  uint8  // of the port in the header
+	words  [chunk]uint32
+}
+
+// newPorts gives the ports of p; ok is false when p has more to do.
+func newPorts(p *program) (l *ports, ok bool) {
+	if len(p.variants) != 1 || len(p.fields) != 1 || p.tag || !p.udp || p.l4Check == 0 {
+		return nil, false
+	}
+	v, f, l4Off := &p.variants[0], &p.fields[0], p.l4Check-6
+	if f.width != 2 || f.off != l4Off && f.off != l4Off+2 {
+		return nil, false
+	}
+	header := binary.BigEndian.Uint64(v.frame[l4Off:]) &^ 0xffff
+	return &ports{header: header, sum: uint32(csum.Fold64(v.l4Sum)), shift: uint8(48 - 8*(f.off-l4Off))}, true
+}
+
+// write makes the frames with these UDP headers, at most chunk, the next packets.
+func (l *ports) write(headers []*[8]byte, n *lane, f *field) {
+	if x, by, ok := f.line(n); ok {
+		l.writeLine(headers, x, by)
+		return
+	}
+	f.words(&l.words, len(headers), n)
+	for i, h := range headers {
+		binary.BigEndian.PutUint64(h[:], l.with(l.words[uint(i)%chunk]))
+	}
+}
+
+// writeLine is write for a port that goes up by the same step: the checksum goes down by it, until it would pass 0 and
+// the carry goes round.
+func (l *ports) writeLine(headers []*[8]byte, x, by uint32) {
+	step := uint64(by)<<(l.shift&63) - uint64(by)
+	for len(headers) > 0 {
+		w := l.with(x)
+		n := len(headers)
+		if check := uint64(uint16(w)); check <= uint64(n)*uint64(by) {
+			n = int((check-1)/uint64(by)) + 1
+		}
+		for _, h := range headers[:n] {
+			binary.BigEndian.PutUint64(h[:], w)
+			w += step
+		}
+		headers, x = headers[n:], x+uint32(n)*by
+	}
+}
+
+// with is the UDP header with port x and its checksum; one of 0 is written as ones.
+func (l *ports) with(x uint32) uint64 {
+	sum := l.sum + x // both below 2^16
+	check := ^uint16(sum + sum>>16)
+	if check == 0 {
+		check = 0xffff
+	}
+	return l.header | uint64(x)<<(l.shift&63) | uint64(check)
 }
 
 // write makes the frames of slots, at most chunk, the next packets. times holds

@@ -44,7 +44,9 @@ type Stream struct {
 
 	leaf   *leaf // nil if its loops cannot do the work
 	slots  []slot
-	narrow *field // the one field of the leaf loops
+	ports  *ports     // nil likewise
+	udp    []*[8]byte // by slot: the UDP header
+	narrow *field     // the one field of the leaf loops
 
 	burst      int // packets of one Rearm
 	begun      bool
@@ -134,13 +136,21 @@ func (s *Stream) varyBelow(n int) bool {
 
 // layLeaf prepares the leaf loops, if they can do the work.
 func (s *Stream) layLeaf() {
-	l, ok := newLeaf(s.p, s.lane.key)
-	if !ok || s.heads != nil {
+	if s.heads != nil {
 		return
 	}
-	s.leaf = l
-	for _, f := range s.frames {
-		s.slots = append(s.slots, slotOf(s.p, f))
+	if l, ok := newLeaf(s.p, s.lane.key); ok {
+		s.leaf = l
+		for _, f := range s.frames {
+			s.slots = append(s.slots, slotOf(s.p, f))
+		}
+	} else if l, ok := newPorts(s.p); ok {
+		s.ports = l
+		for _, f := range s.frames {
+			s.udp = append(s.udp, (*[8]byte)(f[s.p.l4Check-6:]))
+		}
+	} else {
+		return
 	}
 	if len(s.p.fields) == 1 {
 		s.narrow = &s.p.fields[0]
@@ -210,10 +220,14 @@ func (s *Stream) write(at, got int, times []uint32, done int) {
 		if s.p.tag && len(times) > 1 {
 			t = times[done : done+m]
 		}
-		if s.leaf != nil {
+		switch {
+		case s.leaf != nil:
 			s.leaf.write(s.slots[at:at+m], t, &s.lane, s.narrow)
 			s.lane.walk(m)
-		} else {
+		case s.ports != nil:
+			s.ports.write(s.udp[at:at+m], &s.lane, s.narrow)
+			s.lane.walk(m)
+		default:
 			s.writeAny(at, m, t)
 		}
 		at, got, done = at+m, got-m, done+m
