@@ -2,11 +2,9 @@ package bench
 
 import (
 	"encoding/binary"
-	"net"
 	"testing"
 
 	"github.com/gopacket/gopacket"
-	"github.com/gopacket/gopacket/layers"
 
 	"github.com/bluering/bluering/engine"
 	"github.com/bluering/bluering/internal/proto"
@@ -78,10 +76,26 @@ type nullStream struct {
 	dev   *null
 	tx    *raw.TxQueue
 	s     *raw.Stream
-	times [burst]uint32
+	depth int // packets that send sends
+	times []uint32
 }
 
 func newStream(b *testing.B, c raw.StreamConfig, fields ...raw.Field) *nullStream {
+	b.Helper()
+	eth, ip, udp := datagramLayers(b, 4)
+	t, err := raw.NewTemplate(eth, ip.(gopacket.SerializableLayer), udp, gopacket.Payload(make([]byte, 22)))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, f := range fields {
+		if err := t.Vary(f); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return newTemplateStream(b, c, t, depth, burst)
+}
+
+func newTemplateStream(b *testing.B, c raw.StreamConfig, t *raw.Template, depth, burst int) *nullStream {
 	b.Helper()
 	d, n := openNull(b)
 	port, err := raw.NewPort(d, raw.PortConfig{RxQueues: -1, TxDepth: depth})
@@ -93,33 +107,17 @@ func newStream(b *testing.B, c raw.StreamConfig, fields ...raw.Field) *nullStrea
 			b.Error(err)
 		}
 	})
-	ip := &layers.IPv4{Version: 4, TTL: 1, Protocol: layers.IPProtocolUDP, SrcIP: net.IPv4(198, 18, 0, 1), DstIP: net.IPv4(198, 18, 0, 2)}
-	udp := &layers.UDP{SrcPort: 1024, DstPort: 9}
-	if err := udp.SetNetworkLayerForChecksum(ip); err != nil {
-		b.Fatal(err)
-	}
-	t, err := raw.NewTemplate(
-		&layers.Ethernet{SrcMAC: make(net.HardwareAddr, 6), DstMAC: make(net.HardwareAddr, 6), EthernetType: layers.EthernetTypeIPv4},
-		ip, udp, gopacket.Payload(make([]byte, 22)))
-	if err != nil {
-		b.Fatal(err)
-	}
-	for _, f := range fields {
-		if err := t.Vary(f); err != nil {
-			b.Fatal(err)
-		}
-	}
 	s, err := port.Tx(0).NewStream(t, c)
 	if err != nil {
 		b.Fatal(err)
 	}
-	return &nullStream{dev: n, tx: port.Tx(0), s: s}
+	return &nullStream{dev: n, tx: port.Tx(0), s: s, depth: depth, times: make([]uint32, burst)}
 }
 
 func (n *nullStream) send(b *testing.B) {
-	for range depth / burst {
-		if sent, err := n.s.Send(burst, n.times[:]); sent != burst || err != nil {
-			b.Fatalf("sent %d of %d: %v", sent, burst, err)
+	for range n.depth / len(n.times) {
+		if sent, err := n.s.Send(len(n.times), n.times); sent != len(n.times) || err != nil {
+			b.Fatalf("sent %d of %d: %v", sent, len(n.times), err)
 		}
 	}
 }
