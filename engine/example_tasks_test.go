@@ -344,9 +344,13 @@ func ExamplePD_ResolveAH() {
 	attr := ah.Attr()
 	fmt.Printf("%x, hop limit %d, port %#x\n", attr.MAC, attr.HopLimit, attr.SrcPort)
 	fmt.Println(ah.Close())
+	// What needs no closing: the attributes alone, from any goroutine.
+	found, err := a.dev.Resolve(ctx, engine.Dest{GID: to, SGIDIndex: engine.AnyGID, FlowLabel: 1})
+	fmt.Println(found == attr, err)
 	// Output:
 	// 0 198.18.0.1
 	// 1 2001:2::1
 	// 020000000002, hop limit 64, port 0xc001
 	// <nil>
+	// true <nil>
 }

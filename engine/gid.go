@@ -115,21 +115,33 @@ func (d *Dest) Attr(mac [6]byte) AHAttr {
 	return a
 }
 
-// ResolveAH makes the address of a destination: it asks for the MAC of the next
-// hop, and waits for the answer as long as ctx lasts (F-09). HopLimit 0 is 64.
+// ResolveAH makes the address of a destination: Resolve, then NewAH.
 func (p *PD) ResolveAH(ctx context.Context, d Dest) (*AH, error) {
 	if err := p.usable(); err != nil {
 		return nil, err
 	}
-	name := p.dev.caps.Name
-	if err := p.dev.complete(&d); err != nil {
-		return nil, fmt.Errorf("engine: %s: destination %v: %w", name, d.GID, err)
-	}
-	a, err := p.dev.b.Resolve(ctx, d)
+	a, err := p.dev.Resolve(ctx, d)
 	if err != nil {
-		return nil, fmt.Errorf("engine: %s: destination %v: %w", name, d.GID, err)
+		return nil, err
 	}
 	return p.NewAH(a)
+}
+
+// Resolve finds what an address of the destination is made of: it asks for the
+// MAC of the next hop, and waits for the answer as long as ctx lasts (F-09).
+// HopLimit 0 is 64. Any goroutine may call it, and nothing is to be closed.
+func (d *Device) Resolve(ctx context.Context, t Dest) (AHAttr, error) {
+	if err := d.usable(); err != nil {
+		return AHAttr{}, err
+	}
+	err := d.complete(&t)
+	if err == nil {
+		var a AHAttr
+		if a, err = d.b.Resolve(ctx, t); err == nil {
+			return a, nil
+		}
+	}
+	return AHAttr{}, fmt.Errorf("engine: %s: destination %v: %w", d.caps.Name, t.GID, err)
 }
 
 // complete checks a destination and replaces what was left to the device.

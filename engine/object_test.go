@@ -222,6 +222,7 @@ func use(d *Device, pd *PD, cq *CQ, q *QP, p *Pool, a *AH, f *Flow, m *Image, po
 	pd.Device()
 	d.GIDs()
 	_, _ = pd.ResolveAH(context.Background(), Dest{GID: stubGID4})
+	_, _ = d.Resolve(context.Background(), Dest{GID: stubGID4})
 	_, _ = pd.AHFromCompletion(nil, nil)
 	_, _ = pd.DestFromCompletion(&Completion{}, make([]byte, 40))
 	_ = q.AttachMulticast(GID{0: 0xff})

@@ -98,26 +98,27 @@ func (e *Endpoint) add(ctx context.Context, a Addr, mark func(*peer)) (Peer, err
 	if p, ok := t.marked(a, mark); ok {
 		return p, nil
 	}
-	ah, err := e.pd.ResolveAH(ctx, a.dest(e.sgid))
-	if err != nil {
-		return 0, fmt.Errorf("ud: %s: peer %v: %w", e.name, a, err)
-	}
-	q := peer{addr: a, ah: ah, qpn: a.QPN, qkey: a.QKey}
-	mark(&q)
+	attr, err := e.dev.Resolve(ctx, a.dest(e.sgid))
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
-		_ = ah.Close() // nobody has seen it
 		return 0, ErrClosed
 	}
-	if p, ok := t.handles[a]; ok { // somebody was faster
-		_ = ah.Close() // nobody has seen it
-		t.change(p, mark)
+	if p, ok := t.markedLocked(a, mark); ok { // somebody was faster
 		return p, nil
 	}
+	// The table is not closed before the lock is given up: no address handle is left behind.
+	q := peer{addr: a, qpn: a.QPN, qkey: a.QKey}
+	if err == nil {
+		q.ah, err = e.pd.NewAH(attr)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("ud: %s: peer %v: %w", e.name, a, err)
+	}
+	mark(&q)
 	p, ok := t.insert(q)
 	if !ok {
-		_ = ah.Close() // nobody has seen it
+		_ = q.ah.Close() // nobody has seen it
 		return 0, fmt.Errorf("ud: %s: all %d peers are in use: %w", e.name, maxPeers, syscall.ENOMEM)
 	}
 	return p, nil
@@ -127,6 +128,10 @@ func (e *Endpoint) add(ctx context.Context, a Addr, mark func(*peer)) (Peer, err
 func (t *peerTable) marked(a Addr, mark func(*peer)) (Peer, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.markedLocked(a, mark)
+}
+
+func (t *peerTable) markedLocked(a Addr, mark func(*peer)) (Peer, bool) {
 	p, ok := t.handles[a]
 	if ok {
 		t.change(p, mark)
@@ -251,6 +256,10 @@ func (t *peerTable) inter(ah *engine.AH) {
 func (t *peerTable) bury() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.buryLocked()
+}
+
+func (t *peerTable) buryLocked() {
 	for _, ah := range t.grave {
 		_ = ah.Close() // it cannot fail
 	}
@@ -259,10 +268,10 @@ func (t *peerTable) bury() {
 }
 
 func (t *peerTable) close() error {
-	t.bury()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.closed = true
+	t.closed = true // nothing comes into the table or the grave from here on
+	t.buryLocked()
 	var errs []error
 	if list := t.list.Load(); list != nil {
 		for i := range *list {

@@ -164,13 +164,12 @@ func (e *Endpoint) lookFor(key replyKey, d engine.Dest) {
 		defer t.slow.Add(-1)
 		ctx, cancel := context.WithTimeout(context.Background(), slowResolve)
 		defer cancel()
-		ah, err := e.pd.ResolveAH(ctx, d)
+		a, err := e.dev.Resolve(ctx, d)
 		if err != nil {
 			return // the next message tries again
 		}
 		t.mu.Lock()
-		t.learn(key, ah.Attr())
+		t.learn(key, a)
 		t.mu.Unlock()
-		_ = ah.Close() // its attributes are what counts
 	}()
 }
