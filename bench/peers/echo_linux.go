@@ -352,7 +352,7 @@ func (p *echoPath) inFar(program string, args ...string) []string {
 }
 
 var (
-	echoPort = regexp.MustCompile(`port (\d+)`)
+	echoPort = regexp.MustCompile(`port (\d+)\n`)
 	echoP50  = regexp.MustCompile(`p50 (\d+) of (\d+) lost (\d+)`)
 	sockP50  = regexp.MustCompile(`percentile 50\.000 = *([0-9.]+)`)
 	sockOpen = regexp.MustCompile(`\[tid \d+\] using`)
@@ -381,7 +381,7 @@ func runEcho(path func() (*echoPath, func() error, error)) func(context.Context,
 		if err != nil {
 			return s, err
 		}
-		client, err := b.start(ctx, env, fmt.Sprintf("%s=ping %d %s %s:%s %s", echoVar, b.cpu, p.ours, p.meet, port[0][len(port[0])-1], b.window), self)
+		client, err := b.start(ctx, env, fmt.Sprintf("%s=ping %d %s %s:%s %s", echoVar, b.cpu, p.ours, p.meet, port[0][0], b.window), self)
 		if err != nil {
 			return s, err
 		}
@@ -400,7 +400,7 @@ func runEcho(path func() (*echoPath, func() error, error)) func(context.Context,
 	}
 }
 
-// runSockperf has sockperf on both sides, spinning too. What it reports is half a round trip.
+// runSockperf has sockperf on both sides, spinning too. It would report half a round trip without --full-rtt.
 func runSockperf(path func() (*echoPath, func() error, error)) func(context.Context, *bench) (sample, error) {
 	return func(ctx context.Context, b *bench) (s sample, err error) {
 		p, remove, err := path()
@@ -409,9 +409,8 @@ func runSockperf(path func() (*echoPath, func() error, error)) func(context.Cont
 			return s, err
 		}
 		const port = "11111"
-		taskset := "/usr/bin/taskset"
-		far := p.inFar(taskset, "-c", strconv.Itoa(b.otherCPU), b.paths[sockperf], "sr", "-i", p.far4, "-p", port, "--nonblocked")
-		server, err := b.start(ctx, far[0], far[1:]...)
+		far := p.inFar(b.paths[sockperf], "sr", "-i", p.far4, "-p", port, "--nonblocked")
+		server, err := b.startOn(ctx, []int{b.otherCPU}, far[0], far[1:]...)
 		if err != nil {
 			return s, err
 		}
