@@ -130,7 +130,7 @@ func ICRC(l3 []byte, ipVersion uint8, l4Off, end int) uint32 {
 		binary.LittleEndian.PutUint64(ip[8:], hi|maskIPv4Hi)
 	}
 	binary.LittleEndian.PutUint64(l4, mid|maskUDP)
-	crc := crc32.Update(icrcStart, crc32.IEEETable, l3[:end])
+	crc := update(icrcStart, l3[:end])
 	binary.LittleEndian.PutUint64(l4, mid)
 	binary.LittleEndian.PutUint64(ip, lo)
 	binary.LittleEndian.PutUint64(ip[8:], hi)
@@ -140,8 +140,12 @@ func ICRC(l3 []byte, ipVersion uint8, l4Off, end int) uint32 {
 // ICRCRest goes on with an ICRC whose first part was ICRC over l3 up to an earlier end, behind the masked fields. b is
 // what follows there; its length is a multiple of 4, as those of all parts of a RoCEv2 packet are.
 //
-// The bulk goes to hash/crc32, which takes 16 bytes at once from 64 on; it would take what is left byte by byte.
+// Without a kernel the bulk goes to hash/crc32, which takes 16 bytes at once from 64 on; it would take what is left byte
+// by byte.
 func ICRCRest(crc uint32, b []byte) uint32 {
+	if kernel {
+		return update(crc, b)
+	}
 	if n := len(b) &^ 15; n >= 64 {
 		crc = crc32.Update(crc, crc32.IEEETable, b[:n])
 		b = b[n:]

@@ -406,7 +406,7 @@ func TestICRCGoesOn(t *testing.T) {
 
 // BenchmarkICRC sets the ICRC beside one hash/crc32 call over the same bytes.
 func BenchmarkICRC(b *testing.B) {
-	for _, payload := range []int{64, 4096} {
+	for _, payload := range []int{16, 64, 1024, 4096} {
 		l3 := make([]byte, 20+8+20+payload+4)
 		l3[0] = 0x45
 		end := len(l3) - 4
@@ -418,6 +418,11 @@ func BenchmarkICRC(b *testing.B) {
 		b.Run(fmt.Sprintf("icrc/payload=%d", payload), func(b *testing.B) {
 			for b.Loop() {
 				proto.ICRC(l3, 4, 20, end)
+			}
+		})
+		b.Run(fmt.Sprintf("rest/payload=%d", payload), func(b *testing.B) {
+			for b.Loop() {
+				proto.ICRCRest(1, l3[36:end])
 			}
 		})
 		b.Run(fmt.Sprintf("anyid/payload=%d", payload), func(b *testing.B) {

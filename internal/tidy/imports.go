@@ -71,7 +71,7 @@ var mayDepend = map[string][]string{
 	"github.com/gopacket/gopacket": {"raw/template*.go", "cmd/", "bench/", "internal/frametest/",
 		"engine/softnic/wire/pcap*.go", "engine/softnic/wire/tap*.go"},
 	"github.com/HdrHistogram/hdrhistogram-go": {"engine/latency/", "bench/"},
-	"github.com/klauspost/cpuid/v2":           {"internal/csum/", "cmd/", "bench/"},
+	"github.com/klauspost/cpuid/v2":           {"internal/csum/", "internal/proto/", "cmd/", "bench/"},
 	"github.com/spf13/cobra":                  {"cmd/"},
 	"github.com/vishvananda/netlink":          {"engine/softnic/wire/", "internal/nstest/", "internal/vmtest/", "cmd/", "bench/"},
 	"github.com/vishvananda/netns":            {"cmd/", "bench/"},

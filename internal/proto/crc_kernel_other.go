@@ -1,0 +1,10 @@
+//go:build !amd64 || purego
+
+package proto
+
+import "hash/crc32"
+
+// There is no kernel but that of hash/crc32, and the compiler leaves out what asks for another.
+const kernel = false
+
+func update(crc uint32, b []byte) uint32 { return crc32.Update(crc, crc32.IEEETable, b) }

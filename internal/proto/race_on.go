@@ -1,0 +1,5 @@
+//go:build race && amd64 && !purego
+
+package proto
+
+const raceBuild = true
