@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/bluering/bluering/cmd/internal/cli"
 	"github.com/bluering/bluering/cmd/internal/results"
 	"github.com/bluering/bluering/cmd/pktgen/traffic"
 )
@@ -74,14 +75,13 @@ var flagTable = []flagSpec{
 
 // flags holds a command's flags by name.
 type flags struct {
-	text    map[string]*string
+	*cli.Texts
 	truth   map[string]*bool
-	given   func(name string) bool
 	asserts []string
 }
 
 func addFlags(c *cobra.Command, on commandSet) *flags {
-	f := &flags{text: map[string]*string{}, truth: map[string]*bool{}, given: c.Flags().Changed}
+	f := &flags{Texts: cli.NewTexts(c), truth: map[string]*bool{}}
 	for _, s := range flagTable {
 		if s.on&on == 0 {
 			continue
@@ -92,18 +92,11 @@ func addFlags(c *cobra.Command, on commandSet) *flags {
 		case s.repeat:
 			c.Flags().StringArrayVarP(&f.asserts, s.name, s.short, nil, s.usage)
 		default:
-			f.text[s.name] = c.Flags().StringP(s.name, s.short, s.value, s.usage)
+			f.Add(s.name, s.short, s.value, s.usage)
 		}
 	}
 	c.Flags().SortFlags = false
 	return f
-}
-
-func (f *flags) str(name string) string {
-	if p := f.text[name]; p != nil {
-		return *p
-	}
-	return ""
 }
 
 func (f *flags) is(name string) bool {
@@ -113,27 +106,15 @@ func (f *flags) is(name string) bool {
 
 // config reads all flags; the first wrong one is the error.
 func (f *flags) config(newSeed func() uint64) (c traffic.Config, err error) {
-	c.RX, c.Run, c.Tap = f.str("rx"), f.str("run"), f.str("tap")
+	c.RX, c.Run, c.Tap = f.Of("rx"), f.Of("run"), f.Of("tap")
 	c.NoTag, c.Hello, c.AllowMgmt, c.YesPublic = f.is("no-tag"), f.is("hello"), f.is("allow-mgmt"), f.is("yes-public")
-	for _, s := range flagTable {
-		p := f.text[s.name]
-		if p == nil {
-			continue
-		}
-		if *p == "" {
-			if f.given(s.name) { // a variable of a script that is not set, mostly
-				return c, results.Usage(s.name, "", "is empty; give a value or leave --"+s.name+" out")
-			}
-			continue
-		}
-		if err := setField(&c, s.name, *p); err != nil {
-			return c, err
-		}
+	if err := f.Each(func(name, text string) error { return setField(&c, name, text) }); err != nil {
+		return c, err
 	}
-	if f.str("tso") != "" && f.given("size") {
-		return c, results.Usage("size", f.str("size"), "the sizes follow from --tso and --payload; leave --size out")
+	if f.Of("tso") != "" && f.Given("size") {
+		return c, results.Usage("size", f.Of("size"), "the sizes follow from --tso and --payload; leave --size out")
 	}
-	if f.str("seed") == "" {
+	if f.Of("seed") == "" {
 		c.Seed = newSeed()
 	}
 	return c, nil

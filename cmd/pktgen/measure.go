@@ -35,7 +35,7 @@ func (a *app) measure(ctx context.Context, f *flags, tx, rx string) error {
 	if err := c.Check(); err != nil {
 		return err
 	}
-	if err := c.CheckAsserts(asserts, f.str("floor") != "" || f.is("self-test")); err != nil {
+	if err := c.CheckAsserts(asserts, f.Of("floor") != "" || f.is("self-test")); err != nil {
 		return err
 	}
 	if err := checkOutputs(f, &c); err != nil {
@@ -99,66 +99,40 @@ func (a *app) hook(c *traffic.Config, out *outputs) {
 // read.
 func checkOutputs(f *flags, c *traffic.Config) error {
 	return results.CheckOutputs(
-		[2]string{"floor", f.str("floor")}, [2]string{"port", traffic.RecordingOf(c.TX)}, [2]string{"rx", traffic.RecordingOf(c.RX)},
-		[2]string{"report", f.str("report")}, [2]string{"hdr", f.str("hdr")}, [2]string{"tap", c.Tap})
+		[2]string{"floor", f.Of("floor")}, [2]string{"port", traffic.RecordingOf(c.TX)}, [2]string{"rx", traffic.RecordingOf(c.RX)},
+		[2]string{"report", f.Of("report")}, [2]string{"hdr", f.Of("hdr")}, [2]string{"tap", c.Tap})
 }
 
 // outputs are the places that results go to.
 type outputs struct {
-	results     *traffic.Writer
-	progress    *traffic.Progress
-	report, hdr *traffic.OutputFile
+	results  *traffic.Writer
+	progress *traffic.Progress
+	files    results.Outputs
 }
 
 // openOutputs tries every file before anything is sent.
 func (a *app) openOutputs(f *flags) (*outputs, error) {
-	format, err := results.ParseFormat(f.str("output"))
+	format, err := results.ParseFormat(f.Of("output"))
 	if err != nil {
 		return nil, err
 	}
 	o := &outputs{results: traffic.NewWriter(a.Out, format), progress: traffic.NewProgress(a.Err, a.ErrTerminal)}
-	if path := f.str("report"); path != "" {
-		if o.report, err = results.OpenOutput("report", path); err != nil {
-			return nil, err
-		}
-	}
-	if path := f.str("hdr"); path != "" {
-		if o.hdr, err = results.OpenOutput("hdr", path); err != nil {
-			return nil, err
-		}
-	}
-	return o, nil
+	o.files, err = results.OpenOutputs(f.Of("report"), f.Of("hdr"))
+	return o, err
 }
 
 func (o *outputs) write(r *traffic.Report) error {
-	err := o.results.Report(r)
-	if o.report != nil {
-		err = errors.Join(err, o.report.CommitJSON(r))
-	}
-	if o.hdr != nil {
-		err = errors.Join(err, o.hdr.Commit(traffic.HDRLog(r)))
-	}
-	return err
+	return errors.Join(o.results.Report(r), o.files.Commit(r, func() []byte { return traffic.HDRLog(r) }))
 }
 
-// verdict turns a finished run into an exit code. A signal wins, because its
-// counts are of a part of the run; then failure, assertions, the rate.
+// verdict turns a finished run into an exit code.
 func verdict(r *traffic.Report, err error, caught *cli.SignalError, strictRate bool) error {
-	switch {
-	case err != nil:
-		return &cli.CodeError{Code: cli.Failed, Err: err}
-	case caught != nil:
-		return &cli.CodeError{Code: caught.Code()}
-	case r.SendFailed > 0:
-		return fmt.Errorf("%d packets failed to be sent", r.SendFailed)
+	if err == nil && caught == nil && r.SendFailed > 0 {
+		err = fmt.Errorf("%d packets failed to be sent", r.SendFailed)
 	}
-	for _, a := range r.Asserts {
-		if !a.Pass {
-			return &cli.CodeError{Code: cli.AssertFails, Err: fmt.Errorf("assertion failed: %s", results.AssertText(a))}
-		}
-	}
+	var missed error
 	if strictRate && r.RateAskedPPS > 0 && (r.RateErrorRatio < -cli.StrictRateRatio || r.Unsent > 0) {
-		return &cli.CodeError{Code: cli.RateMissed, Err: fmt.Errorf("rate not reached: asked %.0f pps, got %.0f pps, %d unsent", r.RateAskedPPS, r.TxPPS, r.Unsent)}
+		missed = fmt.Errorf("rate not reached: asked %.0f pps, got %.0f pps, %d unsent", r.RateAskedPPS, r.TxPPS, r.Unsent)
 	}
-	return nil
+	return cli.Verdict(err, caught, r.Asserts, missed)
 }

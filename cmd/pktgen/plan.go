@@ -26,7 +26,7 @@ func (a *app) plan(f *flags, port string) error {
 	if err != nil {
 		return err
 	}
-	format, err := results.ParseFormat(f.str("output"))
+	format, err := results.ParseFormat(f.Of("output"))
 	if err != nil {
 		return err
 	}

@@ -68,7 +68,7 @@ func (a *app) selfTestAndTell(ctx context.Context, duration, output string) erro
 // floor is what tx compares its results with: read from --floor, measured for
 // --self-test, or nil.
 func (a *app) floor(ctx context.Context, f *flags) (*traffic.Floor, error) {
-	path := f.str("floor")
+	path := f.Of("floor")
 	switch {
 	case path != "" && f.is("self-test"):
 		return nil, results.Usage("floor", path, "is read or measured; use --floor or --self-test, not both")

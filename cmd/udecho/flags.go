@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/bluering/bluering/cmd/internal/cli"
 	"github.com/bluering/bluering/cmd/internal/results"
 	"github.com/bluering/bluering/cmd/udecho/echo"
 	"github.com/bluering/bluering/ud/exchange"
@@ -51,10 +52,8 @@ var flagTable = []flagSpec{
 
 // flags holds a command's flags by name.
 type flags struct {
+	*cli.Texts
 	command string
-	text    map[string]string
-	values  map[string]*string
-	given   func(name string) bool
 	event   bool
 	srq     bool
 	strict  bool
@@ -62,10 +61,10 @@ type flags struct {
 }
 
 func addFlags(c *cobra.Command, command string) *flags {
-	f := &flags{command: command, text: map[string]string{}, values: map[string]*string{}, given: c.Flags().Changed}
+	f := &flags{Texts: cli.NewTexts(c), command: command}
 	for _, s := range flagTable {
 		if strings.Contains(" "+s.on+" ", " "+command+" ") {
-			f.values[s.name] = c.Flags().StringP(s.name, s.short, s.value, s.usage)
+			f.Add(s.name, s.short, s.value, s.usage)
 		}
 	}
 	c.Flags().BoolVar(&f.event, "event", false, "sleep while there is nothing to do, in place of looking all the time")
@@ -84,23 +83,10 @@ func (f *flags) config(args []string) (c echo.Config, err error) {
 	if len(args) > 1 {
 		c.Server = args[1]
 	}
-	for _, s := range flagTable {
-		p := f.values[s.name]
-		if p == nil {
-			continue
-		}
-		f.text[s.name] = *p
-		if *p == "" {
-			if f.given(s.name) { // a variable of a script that is not set, mostly
-				return c, results.Usage(s.name, "", "is empty; give a value or leave --"+s.name+" out")
-			}
-			continue
-		}
-		if err := setField(&c, s.name, *p); err != nil {
-			return c, err
-		}
+	if err := f.Each(func(name, text string) error { return setField(&c, name, text) }); err != nil {
+		return c, err
 	}
-	if f.command == "scan" && f.text["rate"] == "" {
+	if f.command == "scan" && f.Of("rate") == "" {
 		c.Rate, _ = results.ParseRate("10kpps")
 	}
 	if f.command != "serve" && c.Count == 0 && c.Duration == 0 {

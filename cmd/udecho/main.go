@@ -98,32 +98,23 @@ func measure(ctx context.Context, s cli.Streams, f *flags, args []string, run ki
 
 // outputs are the places that results go to.
 type outputs struct {
-	s           cli.Streams
-	results     echo.Writer
-	report, hdr *results.OutputFile
-	rows        int
+	s       cli.Streams
+	results echo.Writer
+	files   results.Outputs
+	rows    int
 }
 
 func openOutputs(s cli.Streams, f *flags) (*outputs, error) {
-	format, err := results.ParseFormat(f.text["output"])
+	format, err := results.ParseFormat(f.Of("output"))
 	if err != nil {
 		return nil, err
 	}
 	o := &outputs{s: s, results: echo.Writer{W: s.Out, Format: format}}
-	if err = results.CheckOutputs([2]string{"report", f.text["report"]}, [2]string{"hdr", f.text["hdr"]}); err != nil {
+	if err = results.CheckOutputs([2]string{"report", f.Of("report")}, [2]string{"hdr", f.Of("hdr")}); err != nil {
 		return nil, err
 	}
-	for _, file := range []struct {
-		name string
-		at   **results.OutputFile
-	}{{"report", &o.report}, {"hdr", &o.hdr}} {
-		if path := f.text[file.name]; path != "" {
-			if *file.at, err = results.OpenOutput(file.name, path); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return o, nil
+	o.files, err = results.OpenOutputs(f.Of("report"), f.Of("hdr"))
+	return o, err
 }
 
 // hook lets a run tell about itself on stderr.
@@ -147,32 +138,14 @@ func (o *outputs) end() {
 }
 
 func (o *outputs) write(r *echo.Report) error {
-	err := o.results.Report(r)
-	if o.report != nil {
-		err = errors.Join(err, o.report.CommitJSON(r))
-	}
-	if o.hdr != nil {
-		err = errors.Join(err, o.hdr.Commit(r.HDRLog()))
-	}
-	return err
+	return errors.Join(o.results.Report(r), o.files.Commit(r, r.HDRLog))
 }
 
-// verdict turns a finished run into an exit code. A signal wins, because its
-// counts are of a part of the run; then failure, assertions, the rate.
+// verdict turns a finished run into an exit code.
 func verdict(r *echo.Report, err error, caught *cli.SignalError, strict bool) error {
-	switch {
-	case err != nil:
-		return &cli.CodeError{Code: cli.Failed, Err: err}
-	case caught != nil:
-		return &cli.CodeError{Code: caught.Code()}
-	}
-	for _, a := range r.Asserts {
-		if !a.Pass {
-			return &cli.CodeError{Code: cli.AssertFails, Err: fmt.Errorf("assertion failed: %s", results.AssertText(a))}
-		}
-	}
+	var missed error
 	if strict && r.RateAskedPPS > 0 && r.RateErrorRatio < -cli.StrictRateRatio {
-		return &cli.CodeError{Code: cli.RateMissed, Err: fmt.Errorf("rate not reached: asked %.0f pps, got %.0f pps", r.RateAskedPPS, r.TxPPS)}
+		missed = fmt.Errorf("rate not reached: asked %.0f pps, got %.0f pps", r.RateAskedPPS, r.TxPPS)
 	}
-	return nil
+	return cli.Verdict(err, caught, r.Asserts, missed)
 }

@@ -48,6 +48,66 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
+func TestVerdictsComeInOrder(t *testing.T) {
+	failed, missed, interrupt := errors.New("failed"), errors.New("missed"), &SignalError{syscall.SIGINT}
+	yes, no := results.AssertResult{Pass: true}, results.AssertResult{Expr: "loss==0"}
+	for _, tc := range []struct {
+		code    int
+		failed  error
+		caught  *SignalError
+		asserts []results.AssertResult
+		missed  error
+	}{
+		{Failed, failed, interrupt, []results.AssertResult{no}, missed},
+		{130, nil, interrupt, []results.AssertResult{no}, missed},
+		{AssertFails, nil, nil, []results.AssertResult{yes, no}, missed},
+		{RateMissed, nil, nil, []results.AssertResult{yes}, missed},
+	} {
+		var ce *CodeError
+		if err := Verdict(tc.failed, tc.caught, tc.asserts, tc.missed); !errors.As(err, &ce) || ce.Code != tc.code {
+			t.Errorf("%v, want code %d", err, tc.code)
+		}
+	}
+	if err := Verdict(nil, nil, []results.AssertResult{yes}, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestEachText(t *testing.T) {
+	for line, want := range map[string]string{
+		"":              "a=1 <nil>",
+		"--b=2":         "a=1 b=2 <nil>",
+		"-b 2":          "a=1 b=2 <nil>",
+		"--b=x":         "a=1 b: x",
+		"--b= --c=3":    "a=1 b: is empty; give a value or leave --b out",
+		"--c=3 -b 2":    "a=1 b=2 c=3 <nil>",
+		"--c=3 --a=old": "a=old c=3 <nil>",
+	} {
+		c := &cobra.Command{}
+		f := NewTexts(c)
+		f.Add("a", "", "1", "")
+		f.Add("b", "b", "", "")
+		f.Add("c", "", "", "")
+		if err := c.ParseFlags(strings.Split(line, " ")); err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		err := f.Each(func(name, text string) error {
+			if text == "x" {
+				return errors.New(name + ": " + text)
+			}
+			got += name + "=" + text + " "
+			return nil
+		})
+		if got += fmt.Sprint(err); got != want {
+			t.Errorf("%q: %s, want %s", line, got, want)
+		}
+		if given := strings.Contains(line, "--c"); f.Given("c") != given || f.Of("none") != "" {
+			t.Errorf("%q: --c given: %v; a flag there is not: %q", line, !given, f.Of("none"))
+		}
+	}
+}
+
 func TestFirstSignalCancelsSecondEnds(t *testing.T) {
 	ended := make(chan int, 1)
 	s := newSignals(context.Background(), func(code int) { ended <- code })

@@ -17,6 +17,33 @@ type OutputFile struct {
 	direct      bool // a device, or a file this process has open already: written in place
 }
 
+// Outputs are the files that a run's results go to. Either may be missing.
+type Outputs struct{ report, hdr *OutputFile }
+
+// OpenOutputs opens those whose path is not empty; the names are those of their flags.
+func OpenOutputs(report, hdr string) (o Outputs, err error) {
+	if report != "" {
+		if o.report, err = OpenOutput("report", report); err != nil {
+			return Outputs{}, err
+		}
+	}
+	if hdr != "" {
+		o.hdr, err = OpenOutput("hdr", hdr)
+	}
+	return o, err
+}
+
+// Commit writes the report as JSON, and the histogram as hdr makes it.
+func (o *Outputs) Commit(report any, hdr func() []byte) (err error) {
+	if o.report != nil {
+		err = o.report.CommitJSON(report)
+	}
+	if o.hdr != nil {
+		err = errors.Join(err, o.hdr.Commit(hdr()))
+	}
+	return err
+}
+
 // OpenOutput checks that path can be written; thing names the flag in errors.
 func OpenOutput(thing, path string) (*OutputFile, error) {
 	o := &OutputFile{thing: thing, path: path}

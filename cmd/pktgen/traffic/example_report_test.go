@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/bluering/bluering/cmd/internal/results"
@@ -87,22 +85,6 @@ func ExampleProgress() {
 	// Output:
 	// time    tx Mpps   rx Mpps   L1 Gb/s       lost     dup   reord    late      p50      p99    p99.9      max
 	//     1.0s   2.000000  0.000000     1.344          0       0       0       0
-}
-
-// A file that is there whole or not at all.
-func ExampleOpenOutput() {
-	dir := must(os.MkdirTemp("", "pktgen"))
-	defer os.RemoveAll(dir)
-	path := filepath.Join(dir, "latency.hlog")
-	var o *traffic.OutputFile = must(results.OpenOutput("hdr", path))
-	_, err := os.Stat(path)
-	fmt.Println("before:", os.IsNotExist(err))
-	check(o.Commit(traffic.HDRLog(report())))
-	content := string(must(os.ReadFile(path)))
-	fmt.Println("after:", strings.HasPrefix(content, "#"))
-	// Output:
-	// before: true
-	// after: true
 }
 
 // What a host takes by itself is put beside what a run measured. self-test

@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -101,48 +99,6 @@ func TestProgressRefreshesOnATerminalOnly(t *testing.T) {
 		if strings.Contains(out.String(), "\r") != terminal {
 			t.Errorf("terminal %v: %q", terminal, out.String())
 		}
-	}
-}
-
-func TestOutputFileAppearsWholeOrNotAtAll(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "r.json")
-	o, err := results.OpenOutput("report", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if left, _ := os.ReadDir(dir); len(left) != 0 {
-		t.Errorf("before the commit there is %v", left)
-	}
-	if err := o.Commit([]byte("{}")); err != nil {
-		t.Fatal(err)
-	}
-	if got, _ := os.ReadFile(path); string(got) != "{}" {
-		t.Errorf("content %q", got)
-	}
-	o2, err := results.OpenOutput("report", path) // an older report stays until the new one is whole
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, _ := os.ReadFile(path); string(got) != "{}" {
-		t.Errorf("the older content is %q", got)
-	}
-	if err := o2.Commit([]byte("[]")); err != nil {
-		t.Fatal(err)
-	}
-	left, _ := os.ReadDir(dir)
-	if len(left) != 1 {
-		t.Errorf("left behind: %v", left)
-	}
-	var u *UsageError
-	if _, err := results.OpenOutput("report", filepath.Join(dir, "no", "r.json")); !errors.As(err, &u) {
-		t.Errorf("a missing directory: %v", err)
-	}
-	if _, err := results.OpenOutput("report", dir); !errors.As(err, &u) {
-		t.Errorf("a directory: %v", err)
-	}
-	if o, err := results.OpenOutput("report", os.DevNull); err != nil || o.Commit([]byte("x")) != nil {
-		t.Errorf("a device is written in place: %v", err)
 	}
 }
 

@@ -8,8 +8,6 @@ type (
 	UsageError = results.UsageError
 	// Format is a way to write results.
 	Format = results.Format
-	// OutputFile is a file that appears whole or not at all.
-	OutputFile = results.OutputFile
 	// Summary describes a distribution.
 	Summary = results.Summary
 	// Stalls is what disturbed the sender and the receiver.
