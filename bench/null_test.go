@@ -125,7 +125,7 @@ func (n *null) LimitSRQ(uint32, int) error                           { return sy
 func (n *null) Notify(func(engine.DeviceEvent))                      {}
 func (n *null) ArmCQ(uint32, uint64)                                 {}
 func (n *null) Wake()                                                {}
-func (n *null) WaitFD() (int, bool)                                  { return -1, false }
+func (n *null) WaitFD() (int, bool, int64)                           { return -1, false, -1 }
 func (n *null) SetState(uint32, engine.QPState, engine.QPAttr) error { return nil }
 func (n *null) Attach(uint32, engine.FlowRule) (uint64, error)       { return 1, nil }
 func (n *null) Detach(uint64) error                                  { return nil }

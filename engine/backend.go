@@ -75,9 +75,10 @@ type Backend interface {
 	// Wake ends a Wait in progress, or the next one. Any goroutine may call it.
 	Wake()
 	// WaitFD gives a descriptor, armed, that becomes readable, or with out set
-	// writable, when Progress may find something to do. It is called after a
-	// fruitless Progress and before each wait. -1: there is none.
-	WaitFD() (fd int, out bool)
+	// writable, when Progress may find something to do, and the time after which
+	// it may in any case. It is called after a fruitless Progress and before each
+	// wait. -1: there is no such descriptor, or no such time.
+	WaitFD() (fd int, out bool, afterNS int64)
 
 	// Counters adds the device's counts to those in c.
 	Counters(c *Counters)
@@ -157,5 +158,5 @@ type QPAttr struct {
 	PKeyIndex uint16
 	QKey      uint32
 	SQPSN     uint32
-	RateKbps  uint32 // 0: unlimited
+	Rate      RateLimit
 }

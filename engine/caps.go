@@ -116,7 +116,9 @@ type Caps struct {
 	MaxRSSTable            int // queue pairs in the table of a receive hash; 0: there is none
 	RSSFields              RSSFields
 	FlowPriorities         int // priorities are below; 0: any
-	MaxRateKbps            uint32
+	MinRateKbps            uint32
+	MaxRateKbps            uint32 // of a raw packet queue pair; 0: rates cannot be limited
+	RateBurst              bool   // RateLimit has its bursts and frame sizes
 	MaxAH                  int
 	MaxDatagram            int  // payload bytes of a UD send: the port's RoCE MTU; 0: no datagrams
 	MaxGroups              int  // multicast groups

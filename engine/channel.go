@@ -187,13 +187,13 @@ func (ch *Channel) FD() int {
 	if ch.usable() != nil {
 		return -1
 	}
-	wire, out := -1, false
+	wire, out, after := -1, false, int64(-1)
 	if !ch.dev.caps.Autonomous {
-		wire, out = ch.dev.b.WaitFD()
+		wire, out, after = ch.dev.b.WaitFD()
 	}
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	return ch.ready.fd(len(ch.queue) > 0, !ch.dev.caps.Autonomous, wire, out)
+	return ch.ready.fd(len(ch.queue) > 0, !ch.dev.caps.Autonomous, wire, out, after)
 }
 
 // Close ends the channel; EBUSY while a CQ is on it. A second Close does

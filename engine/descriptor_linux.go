@@ -4,12 +4,13 @@ import "golang.org/x/sys/unix"
 
 // descriptor is what others can poll for a channel's events: an eventfd that is
 // readable while events wait; of a device that does not run by itself, an epoll
-// descriptor over that and the wire's. It is made when it is asked for. The
-// channel's lock guards it.
+// descriptor over that, the wire's and a timer. It is made when it is asked for.
+// The channel's lock guards it.
 type descriptor struct {
 	made      bool
 	event, ep int
 	wire      int
+	timer     int
 }
 
 func (d *descriptor) set() {
@@ -26,14 +27,14 @@ func (d *descriptor) clear() {
 	}
 }
 
-// fd gives the descriptor, with wire in it if over is set.
-func (d *descriptor) fd(waiting, over bool, wire int, out bool) int {
+// fd gives the descriptor. With over, wire is in it, if it is not -1, and it becomes readable after a time that is not.
+func (d *descriptor) fd(waiting, over bool, wire int, out bool, afterNS int64) int {
 	if !d.made {
 		event, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 		if err != nil {
 			return -1
 		}
-		d.made, d.event, d.ep, d.wire = true, event, -1, -1
+		d.made, d.event, d.ep, d.wire, d.timer = true, event, -1, -1, -1
 		if waiting {
 			d.set()
 		}
@@ -66,7 +67,28 @@ func (d *descriptor) fd(waiting, over bool, wire int, out bool) int {
 			d.wire = wire
 		}
 	}
+	d.ring(afterNS)
 	return d.ep
+}
+
+// ring makes the descriptor readable after a time, or not at all.
+func (d *descriptor) ring(afterNS int64) {
+	if d.timer < 0 {
+		if afterNS < 0 {
+			return
+		}
+		fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK)
+		if err != nil {
+			return
+		}
+		d.timer = fd
+		_ = d.control(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN)
+	}
+	var it unix.ItimerSpec // zero disarms it, and takes back that it rang
+	if afterNS >= 0 {
+		it.Value = unix.NsecToTimespec(max(afterNS, 1))
+	}
+	_ = unix.TimerfdSettime(d.timer, 0, &it, nil)
 }
 
 func (d *descriptor) control(op, fd int, events uint32) error {
@@ -81,5 +103,8 @@ func (d *descriptor) close() {
 	unix.Close(d.event)
 	if d.ep >= 0 {
 		unix.Close(d.ep)
+	}
+	if d.timer >= 0 {
+		unix.Close(d.timer)
 	}
 }

@@ -9,6 +9,6 @@ func (d *descriptor) set() {}
 
 func (d *descriptor) clear() {}
 
-func (d *descriptor) fd(bool, bool, int, bool) int { return -1 }
+func (d *descriptor) fd(bool, bool, int, bool, int64) int { return -1 }
 
 func (d *descriptor) close() {}

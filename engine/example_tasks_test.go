@@ -12,6 +12,7 @@ import (
 	"github.com/bluering/bluering/engine/device"
 	"github.com/bluering/bluering/engine/softnic"
 	"github.com/bluering/bluering/engine/softnic/wire"
+	"github.com/bluering/bluering/internal/clock"
 )
 
 // A port is one end of a loop with a queue pair that is ready to send.
@@ -62,6 +63,33 @@ func ExampleDevice_Caps() {
 	// bytes of a frame that must stand in the WQE: 18
 	// checksums: true datagrams: true
 	// true true 1
+}
+
+// Pacing by the device: what is posted leaves at a rate, here a frame of 60
+// bytes in 0.48 ms, two of them at once.
+func ExampleRateLimit() {
+	now := new(clock.Virtual)
+	dev, err := device.Open("loop:example-rate", device.Options{Clock: now})
+	check(err)
+	defer dev.Close()
+	p := ready(dev)
+	limit := engine.RateLimit{Kbps: 1000, BurstBytes: 120, TypicalBytes: 60}
+	check(p.qp.Modify(engine.StateRTS, engine.QPAttr{Rate: limit}, engine.AttrRateLimit))
+	for id := range uint64(4) {
+		_, err := p.qp.Post([]engine.SendWR{p.frame(id, 2)})
+		check(err)
+	}
+	done := make([]engine.Completion, 4)
+	for range 3 {
+		n, err := p.cq.Poll(done)
+		check(err)
+		fmt.Println(n, "left by", time.Duration(now.Now()))
+		now.Advance(480_000)
+	}
+	// Output:
+	// 2 left by 0s
+	// 1 left by 480µs
+	// 1 left by 960µs
 }
 
 // Steering: frames for one address go to this queue pair, and the device

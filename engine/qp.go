@@ -420,7 +420,7 @@ func (q *QP) merge(a *QPAttr, mask AttrMask) QPAttr {
 		m.SQPSN = a.SQPSN
 	}
 	if mask&AttrRateLimit != 0 {
-		m.RateKbps = a.RateKbps
+		m.Rate = a.Rate
 	}
 	m.SQDNotify = mask&AttrSQDNotify != 0 && a.SQDNotify
 	return m

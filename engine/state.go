@@ -143,8 +143,10 @@ func (c *Caps) checkModify(t QPType, from, to QPState, a *QPAttr, mask AttrMask)
 		return bad(syscall.EPERM, "Q_Key 0x%x has the privileged bit", a.QKey)
 	case mask&AttrSQPSN != 0 && a.SQPSN > 0xffffff:
 		return bad(syscall.EINVAL, "PSN 0x%x has more than 24 bits", a.SQPSN)
-	case mask&AttrRateLimit != 0 && a.RateKbps > c.MaxRateKbps:
-		return bad(syscall.EINVAL, "rate of %d kbit/s, the most is %d", a.RateKbps, c.MaxRateKbps)
+	case mask&AttrRateLimit != 0:
+		if err := a.Rate.check(c); err != nil {
+			return fmt.Errorf("%v to %v: %w", from, to, err)
+		}
 	}
 	return nil
 }

@@ -258,7 +258,7 @@ func (s *stub) ArmCQ(_ uint32, word uint64) { s.armed = append(s.armed, word) }
 
 func (s *stub) Wake() {}
 
-func (s *stub) WaitFD() (int, bool) { return -1, false }
+func (s *stub) WaitFD() (int, bool, int64) { return -1, false, -1 }
 
 func (s *stub) DestroyQP(qpn uint32) error {
 	if s.qps[qpn] == nil {

@@ -330,4 +330,19 @@ func descriptor(x *trial) {
 		b.take(1)
 		x.ok(b.cq.Ack(1))
 	}
+	// A send that waits for its time (L-07) is an event of its own.
+	b.limit(engine.RateLimit{Kbps: 8_000, BurstBytes: 1000, TypicalBytes: 1000})
+	b.post(b.send(1, b.frame(1000, 1)), b.send(2, b.frame(1000, 2)))
+	b.one(1, engine.StatusSuccess)
+	x.ok(b.cq.Arm(false))
+	for {
+		cq, err := ch.TryGet()
+		if err == nil {
+			x.check(cq == b.cq, "an event of another CQ")
+			break
+		}
+		x.check(readable(x.T, ch.FD(), 20000), "not readable when a send is due")
+	}
+	b.one(2, engine.StatusSuccess)
+	x.ok(b.cq.Ack(1))
 }

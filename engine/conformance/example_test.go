@@ -11,7 +11,7 @@ func Example() {
 	results := conformance.Expected()
 	for i := range conformance.Items {
 		it := &conformance.Items[i]
-		if it.ID == "C-15" || it.ID == "L-01" {
+		if it.ID == "C-15" || it.ID == "M-01" {
 			fmt.Println(it.ID, it.Built(), results[it.ID])
 		}
 	}
@@ -19,12 +19,12 @@ func Example() {
 	if mlx5.Kind == conformance.Deviates {
 		fmt.Println("there:", conformance.Points[mlx5.Points[0]-1].MLX5)
 	}
-	if waits := results["L-01"][0]; waits.Kind == conformance.NotBuilt {
+	if waits := results["M-01"][0]; waits.Kind == conformance.NotBuilt {
 		fmt.Println("waits for:", waits.Needs.About)
 	}
 	// Output:
 	// C-15 true [pass pass deviates(D-16)]
-	// L-01 false [not built(rate limit) not built(rate limit) not built(rate limit)]
+	// M-01 false [not built(tag matching) not built(tag matching) not built(tag matching)]
 	// there: posted; completes with LOC_LEN_ERR
-	// waits for: pacing by the device (`Caps.MaxRateKbps`)
+	// waits for: shared receive queues that match tags (`FeatureTagMatching`)
 }

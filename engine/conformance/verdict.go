@@ -74,12 +74,10 @@ func feature(f engine.Feature) func(*engine.Caps) bool {
 var (
 	needTM = &Capability{"tag matching", "shared receive queues that match tags (`FeatureTagMatching`)",
 		feature(engine.FeatureTagMatching), regexp.MustCompile(`TagMatch|PostSRQOps`)}
-	needRate = &Capability{"rate limit", "pacing by the device (`Caps.MaxRateKbps`)",
-		func(c *engine.Caps) bool { return c.MaxRateKbps != 0 }, nil}
 )
 
 // Capabilities lists all that items wait for.
-var Capabilities = []*Capability{needTM, needRate}
+var Capabilities = []*Capability{needTM}
 
 // Item is one claim.
 type Item struct {

@@ -44,10 +44,17 @@ func (n *NIC) completed(c *cq, urgent bool) {
 func (n *NIC) Wake() { n.bell.ring() }
 
 // WaitFD gives the wire's descriptor, armed. There is none when the NIC has a goroutine of its own, or when its
-// first frame waits for a receive WQE: the wire would be ready all the time.
-func (n *NIC) WaitFD() (fd int, out bool) {
-	if n.g != nil || n.rx.stalled {
-		return -1, false
+// first frame waits for a receive WQE: the wire would be ready all the time. The time is that of the next send which
+// waits for it.
+func (n *NIC) WaitFD() (fd int, out bool, afterNS int64) {
+	if n.g != nil {
+		return -1, false, -1
 	}
-	return n.arm()
+	if fd = -1; !n.rx.stalled {
+		fd, out = n.arm()
+	}
+	if n.held == notHeld {
+		return fd, out, -1
+	}
+	return fd, out, n.held
 }

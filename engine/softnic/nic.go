@@ -108,6 +108,7 @@ type NIC struct {
 	events    []engine.DeviceEvent     // raised and not told yet
 	notify    func(engine.DeviceEvent) // nil: nobody wants them
 	now       int64                    // of this Step; 0: not read yet
+	held      int64                    // how long the next send has to wait for its time, in ns; notHeld: none has
 	unflushed bool                     // frames are committed to the wire and not yet pushed to the medium
 	closed    atomic.Bool
 
@@ -144,7 +145,7 @@ func New(w wire.Wire, c Config) (*NIC, error) {
 		return nil, err
 	}
 	n := &NIC{wire: w, info: w.Info(), cfg: c, mtt: newMTT(), lastQP: 0x3f, lastCQ: 0x3f, lastSRQ: 0x3f, bell: b}
-	n.nextID = 1
+	n.nextID, n.held = 1, notHeld
 	n.makeGIDs()
 	if len(n.gids) > 0 {
 		n.maxDatagram = proto.RoCEMTU(n.info.MTU)
@@ -257,6 +258,7 @@ func (n *NIC) await(b bell, timeout time.Duration) error {
 	if n.rx.stalled {
 		return b.wait(-1, false, min(timeout, parkStalled))
 	}
+	timeout = min(timeout, time.Duration(n.held))
 	fd, pending := n.arm()
 	return b.wait(fd, pending, timeout)
 }

@@ -60,7 +60,7 @@ func (n *NIC) SetState(qpn uint32, to engine.QPState, a engine.QPAttr) error {
 		switch to {
 		case engine.StateReset:
 			q.sq.Reset()
-			q.cut = 0
+			q.cut, q.rate = 0, nil
 			if q.rq != nil {
 				q.rq.Reset()
 			}
@@ -85,6 +85,9 @@ func (n *NIC) SetState(qpn uint32, to engine.QPState, a engine.QPAttr) error {
 			if q.state == engine.StateRTR && to == engine.StateRTS {
 				q.ud.psn = a.SQPSN
 			}
+		}
+		if to == engine.StateRTS {
+			n.setRate(q, a.Rate)
 		}
 		q.move(to)
 		return nil

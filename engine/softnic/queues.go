@@ -28,6 +28,7 @@ type qp struct {
 	rss      *rss           // not nil: a receive hash, which has nothing else but its number
 	cut      int            // segments of the first WQE that have left already: a TSO whose wire was full
 	rxCsum   bool           // what it receives is checked
+	rate     *limiter       // nil: none
 }
 
 // cq is a completion queue as the device sees it.

@@ -41,7 +41,7 @@ func (n *NIC) sendSegments(q *qp, limit int) int {
 		q.cut = 0
 		return 1
 	}
-	if n.super != nil && q.cut == 0 && n.sendWhole(q, w) {
+	if n.super != nil && q.cut == 0 && q.rate == nil && n.sendWhole(q, w) {
 		return c.plan.Segments()
 	}
 	want := min(limit, burst, c.plan.Segments()-q.cut)

@@ -24,7 +24,7 @@ func (n *NIC) Step(budget int) int {
 		n.busy.Store(idle)
 		return 0
 	}
-	n.now = 0
+	n.now, n.held = 0, notHeld
 	work := n.serveQueues(budget)
 	if n.unflushed {
 		n.unflushed = false
@@ -83,6 +83,9 @@ func (n *NIC) serve(q *qp, limit int) int {
 	case engine.StateRTS:
 		if q.ud != nil {
 			return n.sendUD(q, limit)
+		}
+		if q.rate != nil {
+			return n.sendPaced(q, limit)
 		}
 		return n.send(q, limit)
 	case engine.StateSQE:
