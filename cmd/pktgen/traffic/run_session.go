@@ -198,6 +198,8 @@ func (x *session) runInline() {
 		}
 		if sent+got == 0 {
 			x.pass(idle, now)
+		} else {
+			idle.breathe(now)
 		}
 	}
 }
@@ -235,6 +237,7 @@ func (x *session) runApart() {
 	for !x.shared.ended.Load() {
 		now := x.clk.Now()
 		if x.sendStep(now) > 0 {
+			idle.breathe(now)
 			continue
 		}
 		x.send.port.Pending()
@@ -258,6 +261,8 @@ func (x *session) receiveLoop() {
 		}
 		if n == 0 {
 			idle.until(now, now+1000, false)
+		} else {
+			idle.breathe(now)
 		}
 	}
 }
@@ -291,6 +296,7 @@ func (x *session) counts() (c Counts) {
 type idler struct {
 	virtual *clock.Virtual
 	spins   int
+	yielded int64 // when a busy loop did so last
 }
 
 const (
@@ -298,6 +304,7 @@ const (
 	sleepFromNS  = 2_000_000
 	sleepEarlyNS = 1_000_000 // wake so much ahead: a sleep ends late
 	sleepMostNS  = 5_000_000 // a signal is heard after so long at most
+	breatheNS    = 5_000_000 // half of what the runtime preempts a goroutine after
 )
 
 func newIdler(clk clock.Clock) *idler {
@@ -324,6 +331,17 @@ func (d *idler) until(now, due int64, quiet bool) bool {
 		runtime.Gosched()
 	}
 	return false
+}
+
+// breathe yields now and then in a loop that is always busy. Not to do so is
+// dear: the runtime's monitor preempts a goroutine that has run for 10 ms, and
+// after each time looks every 20 us for a while, on the loop's own processor
+// when there is no other.
+func (d *idler) breathe(now int64) {
+	if d.virtual == nil && now-d.yielded > breatheNS {
+		d.yielded = now
+		runtime.Gosched()
+	}
 }
 
 // intervalFeed hands interval records from a hot loop to the goroutine that
