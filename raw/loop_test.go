@@ -437,6 +437,26 @@ func TestPortRefuses(t *testing.T) {
 	}
 }
 
+// TestPortOfTheLongestMTU: what a frame may have by default is bounded by what a port takes.
+func TestPortOfTheLongestMTU(t *testing.T) {
+	d, err := device.Open("loop:"+t.Name()+"?mtu=65517", device.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	p, err := raw.NewPort(d, raw.PortConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var frame [1][]byte
+	if p.Tx(0).Reserve(frame[:]) != 1 || len(frame[0]) < d.Caps().MaxFrame {
+		t.Errorf("frames of %d bytes, the device takes %d", len(frame[0]), d.Caps().MaxFrame)
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestHotPathsAllocateNothing(t *testing.T) {
 	tx, rx := pair(t, "", raw.PortConfig{TxQueues: 2, TxDepth: 64}, raw.PortConfig{RxDepth: 256})
 	s := frametest.Random(rand.New(rand.NewPCG(3, 3)), 4, false, 0, 18)

@@ -14,6 +14,7 @@ import (
 const (
 	DefaultDepth      = 1024
 	defaultFrameBytes = 2048
+	maxFrameBytes     = 1 << 16
 	linkBytes         = 22 // Ethernet header and two VLAN tags
 )
 
@@ -120,10 +121,10 @@ func (p *Port) fill() error {
 		*n = max(*n, 0)
 	}
 	if c.FrameBytes == 0 {
-		c.FrameBytes = max(defaultFrameBytes, p.caps.MTU+linkBytes)
+		c.FrameBytes = min(max(defaultFrameBytes, p.caps.MTU+linkBytes), maxFrameBytes)
 	}
-	if c.FrameBytes < p.caps.MinFrame || c.FrameBytes > 1<<16 {
-		return fmt.Errorf("raw: %s: frames of %d bytes, want %d..%d: %w", p.caps.Name, c.FrameBytes, p.caps.MinFrame, 1<<16, syscall.EINVAL)
+	if c.FrameBytes < p.caps.MinFrame || c.FrameBytes > maxFrameBytes {
+		return fmt.Errorf("raw: %s: frames of %d bytes, want %d..%d: %w", p.caps.Name, c.FrameBytes, p.caps.MinFrame, maxFrameBytes, syscall.EINVAL)
 	}
 	if c.RSS != 0 && (len(c.Rules) > 0 || c.RxQueues == 0) {
 		return fmt.Errorf("raw: %s: a receive hash of %d queues, want some, and %d rules, want none: %w", p.caps.Name, c.RxQueues, len(c.Rules), syscall.EINVAL)

@@ -119,6 +119,14 @@ func TestDefaultRouteInterfaceIsRefused(t *testing.T) {
 	}
 }
 
+func TestTheKernelsLoopbackNeedsNoNeighbour(t *testing.T) {
+	nstest.Need(t)
+	code, out, stderr := pktgen("tx", "packet:lo", "--rx", "packet:lo", "-n", "10", "-i", "0", "--assert", "loss==0")
+	if code != 0 || !strings.Contains(out, "sent 10  received 10  lost 0") {
+		t.Errorf("exit code %d: %s%s", code, out, stderr)
+	}
+}
+
 func TestDestinationMACComesFromTheNeighbourTable(t *testing.T) {
 	a, _, _ := nstest.Veth(t)
 	got := refused(t, "plan", "packet:"+a)

@@ -301,6 +301,8 @@ func (c *Config) fillMACs(tx, rx *PortFacts) error {
 		c.DMAC = oneMAC(rx.HWAddr)
 	case tx.IfIndex == 0: // no kernel interface, so no neighbours: the loop's second port
 		c.DMAC = oneMAC([6]byte{2, 0, 0, 0, 0, 2})
+	case tx.HWAddr == [6]byte{}: // the kernel's loopback, where all that is sent comes back
+		c.DMAC = oneMAC(tx.HWAddr)
 	default:
 		mac, err := neighbour(tx, c.Dst.Addr(0, fieldSeed(c.Seed, "dst")))
 		if err != nil {
