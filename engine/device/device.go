@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -145,8 +146,11 @@ func openWire(uri string, o *Options) (wire.Wire, softnic.Config, error) {
 	}
 	w, drop, err := schemes[at].open(name, v, o)
 	if err != nil {
+		if errors.Is(err, wire.ErrNoParam) {
+			err = fmt.Errorf("%w (and for every device: %s)", err, strings.Join(common, ", "))
+		}
 		if errors.Is(err, wire.ErrParam) {
-			return nil, c, fmt.Errorf("%w: %w (and for every device: %s)", ErrParam, err, strings.Join(common, ", "))
+			return nil, c, fmt.Errorf("%w: %w", ErrParam, err)
 		}
 		return nil, c, fmt.Errorf("device: %s: %w", uri, err)
 	}
@@ -197,15 +201,16 @@ func takeCommon(scheme string, v url.Values, c *softnic.Config) error {
 		return err
 	}
 	c.Profile, c.MinInline = profile, inline
-	c.Mode, err = choice(v, "mode", map[string]softnic.Mode{"inline": softnic.Inline, "goroutine": softnic.Goroutine})
+	c.Mode, err = choice(v, "mode", map[string]softnic.Mode{"inline": softnic.Inline, "goroutine": softnic.Goroutine}, ownModes[scheme]...)
 	if len(own) > 0 {
 		v["mode"] = own
 	}
 	return err
 }
 
-// choice takes a parameter that has one of a few values; the zero value stands for an absent one.
-func choice[T any](v url.Values, name string, values map[string]T) (chosen T, err error) {
+// choice takes a parameter that has one of a few values; the zero value stands for an absent one. An error also names
+// those that others take.
+func choice[T any](v url.Values, name string, values map[string]T, others ...string) (chosen T, err error) {
 	given, ok := v[name]
 	if !ok {
 		return chosen, nil
@@ -216,10 +221,7 @@ func choice[T any](v url.Values, name string, values map[string]T) (chosen T, er
 			return chosen, nil
 		}
 	}
-	names := make([]string, 0, len(values))
-	for n := range values {
-		names = append(names, n)
-	}
-	slices.Sort(names)
+	names := slices.Sorted(maps.Keys(values))
+	names = append(names, others...)
 	return chosen, fmt.Errorf("%s=%q: must be one of %s", name, strings.Join(given, ","), strings.Join(names, ", "))
 }

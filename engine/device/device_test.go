@@ -38,7 +38,7 @@ func TestErrorsNameTheThingAndWhatIsKnown(t *testing.T) {
 		{"loop:err?%zz", device.ErrParam, []string{"%zz"}},
 		{"packet:", device.ErrParam, []string{"packet:INTERFACE"}},
 		{"xdp:", device.ErrParam, []string{"xdp:INTERFACE"}},
-		{"xdp:x?mode=fast", device.ErrParam, []string{`mode="fast"`, "goroutine, inline"}},
+		{"xdp:x?mode=fast", device.ErrParam, []string{`mode="fast"`, "goroutine, inline, auto, native, generic"}},
 		{"xdp:x?mode=native&mode=auto", device.ErrParam, []string{"mode", "once"}},
 		{"xdp:x?queue=3-1", device.ErrParam, []string{`queue="3-1"`, "range"}},
 		{"xdp:x?zerocopy=yes", device.ErrParam, []string{`zerocopy="yes"`, "auto, off, on"}},
@@ -58,6 +58,9 @@ func TestErrorsNameTheThingAndWhatIsKnown(t *testing.T) {
 				if !strings.Contains(err.Error(), s) {
 					t.Errorf("%q does not say %q", err, s)
 				}
+			}
+			if others := strings.Contains(err.Error(), "for every device"); others != strings.Contains(err.Error(), "knows no parameter") {
+				t.Errorf("%q: parameters of every device are named: %v", err, others)
 			}
 			if strings.Contains(err.Error(), "\n") {
 				t.Errorf("%q has more than one line", err)

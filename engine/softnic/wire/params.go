@@ -349,7 +349,7 @@ func (p *params) finish() error {
 	if len(unknown) > 0 {
 		sort.Strings(unknown)
 		sort.Strings(p.known)
-		return fmt.Errorf("%w: %s knows no parameter %q; it knows %s", ErrParam, p.scheme, unknown[0], strings.Join(p.known, ", "))
+		return fmt.Errorf("%w: %s knows no parameter %q; it knows %s", ErrNoParam, p.scheme, unknown[0], strings.Join(p.known, ", "))
 	}
 	return p.err
 }

@@ -131,8 +131,9 @@ type Super interface {
 	// MaxSuper is the longest packet of this kind, headers included; 0: it takes none.
 	MaxSuper() int
 	// ReserveSuper asks for room for one packet: header bytes of Ethernet, IP and TCP or UDP headers and a payload to be
-	// cut at each mss bytes. nil: no room now, or not such a packet; one that fits a frame is not. Lengths and checksums in the headers are of no
-	// account. The caller has proven it segmentable (package tso). Commit(1) completes it, in order with all else.
+	// cut at each mss bytes. nil: no room now, or not such a packet; one that fits a frame is not. Lengths and checksums
+	// in the headers are of no account. The caller has proven it segmentable (package tso). Commit(1) completes it, in
+	// order with all else.
 	ReserveSuper(length, header, mss int) []byte
 }
 
@@ -146,6 +147,7 @@ var (
 	ErrVanished   = errors.New("wire: interface vanished")
 	ErrNoDevice   = errors.New("wire: no such interface")
 	ErrParam      = errors.New("wire: bad parameter")
+	ErrNoParam    = fmt.Errorf("%w", ErrParam) // an ErrParam: a name that the scheme does not know
 	ErrPortsTaken = errors.New("wire: both ports are open")
 	ErrPorts      = errors.New("wire: more source ports than ?ports= allows")
 	ErrNotRoCE    = errors.New("wire: only RoCE v2 datagrams pass")
