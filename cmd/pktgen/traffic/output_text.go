@@ -131,7 +131,7 @@ func writeRates(b *strings.Builder, r *Report) {
 			fmt.Fprintf(b, "rate asked max  got %s  %s L2  %s L1\n", results.PPS(r.TxPPS), results.BPS(r.TxL2BPS), results.BPS(r.TxL1BPS))
 		}
 		if g := r.GapError; g != nil {
-			fmt.Fprintf(b, "gap error p50 %s p99 %s max %s  longest unplanned burst %s\n",
+			fmt.Fprintf(b, "gap error p50 %s p99 %s max %s  longest burst to catch up %s\n",
 				results.NS(float64(g.P50)), results.NS(float64(g.P99)), results.NS(float64(g.Max)), results.Group(r.LongestBurst))
 		}
 	} else {
