@@ -124,7 +124,7 @@ func setField(c *echo.Config, name, s string) (err error) {
 	case "duration":
 		c.Duration, err = results.ParseDuration(name, s)
 	case "rate":
-		c.Rate, err = results.ParseRate(s)
+		c.Rate, err = results.ParsePPS(s)
 	case "timeout":
 		c.Timeout, err = someTime(name, s)
 	case "inline":
@@ -134,7 +134,7 @@ func setField(c *echo.Config, name, s string) (err error) {
 	case "depth":
 		c.Depth, err = results.ParseInt(name, s, 2, echo.MaxDepth)
 	case "port", "ports":
-		c.Ports, err = echo.ParsePorts(s)
+		c.Ports, err = echo.ParsePorts(name, s)
 	case "mode":
 		switch s {
 		case "echo":

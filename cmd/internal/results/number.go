@@ -29,7 +29,10 @@ func ParseDuration(thing, s string) (time.Duration, error) {
 // ParseCount reads a whole number with an optional k, m or g (powers of 1000):
 // 1000000, 1m, 1.5k.
 func ParseCount(thing, s string, limit uint64) (uint64, error) {
-	wants := fmt.Sprintf("use a whole number such as 1000, 10k or 2m, at most %d", limit)
+	return parseCount(thing, s, limit, fmt.Sprintf("use a whole number such as 1000, 10k or 2m, at most %d", limit))
+}
+
+func parseCount(thing, s string, limit uint64, wants string) (uint64, error) {
 	text := strings.ToLower(strings.ReplaceAll(strings.TrimSpace(s), "_", ""))
 	num, suffix := splitNumber(text)
 	scale, rest := cutScale(suffix)
@@ -46,9 +49,10 @@ func ParseCount(thing, s string, limit uint64) (uint64, error) {
 
 // ParseInt is ParseCount for a number that is at least that, and as an int.
 func ParseInt(thing, s string, least, most int) (int, error) {
-	n, err := ParseCount(thing, s, uint64(most))
+	wants := fmt.Sprintf("use %d to %d", least, most)
+	n, err := parseCount(thing, s, uint64(most), wants)
 	if err == nil && n < uint64(least) {
-		err = Usage(thing, s, fmt.Sprintf("must be more than %d; use %d to %d", least-1, least, most))
+		err = Usage(thing, s, fmt.Sprintf("must be more than %d; %s", least-1, wants))
 	}
 	return int(n), err
 }

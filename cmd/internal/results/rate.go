@@ -39,17 +39,32 @@ func (r Rate) String() string {
 // Unit tells what the rate counts.
 func (r Rate) Unit() RateUnit { return r.unit }
 
-const rateWants = "a number with a unit: 10mpps, 200kpps, 5gbps (frame bits with FCS), 5gbpsl1 (with preamble and gap), 50% or max"
+// What a rate may be, for errors: PPSWants where it can be one of datagrams only.
+const (
+	PPSWants  = "a number with pps, such as 100kpps, or max"
+	rateWants = "a number with a unit: 10mpps, 200kpps, 5gbps (frame bits with FCS), 5gbpsl1 (with preamble and gap), 50% or max"
+)
 
 // ParseRate reads a rate such as 10mpps, 5gbps, 5gbpsl1, 50% or max, in any
 // case. A bare number is refused: it means five things in five tools.
-func ParseRate(s string) (Rate, error) {
+func ParseRate(s string) (Rate, error) { return parseRate(s, rateWants) }
+
+// ParsePPS is ParseRate for datagrams, whose bits depend on the path.
+func ParsePPS(s string) (Rate, error) {
+	r, err := parseRate(s, PPSWants)
+	if err == nil && r.unit != RateMax && r.unit != RatePPS {
+		err = Usage("rate", s, "is not of datagrams; use "+PPSWants)
+	}
+	return r, err
+}
+
+func parseRate(s, wants string) (Rate, error) {
 	text := strings.ToLower(strings.TrimSpace(s))
 	if text == "max" {
 		return Rate{}, nil
 	}
 	bad := func(why string) (Rate, error) {
-		return Rate{}, Usage("rate", s, why+"; use "+rateWants)
+		return Rate{}, Usage("rate", s, why+"; use "+wants)
 	}
 	num, suffix := splitNumber(text)
 	val, ok := parseDecimal(num)

@@ -78,7 +78,7 @@ func (c *Config) check() error {
 		return results.Usage("exchange", c.Exchange, "not a protocol; use native, pingpong or perftest")
 	}
 	if u := c.Rate.Unit(); u != results.RateMax && u != results.RatePPS {
-		return results.Usage("rate", c.Rate.String(), "is not of datagrams; use a number with pps, such as 100kpps, or max")
+		return results.Usage("rate", c.Rate.String(), "is not of datagrams; use "+results.PPSWants)
 	}
 	for _, l := range []struct {
 		name           string
@@ -141,11 +141,11 @@ func (c *Config) schedule() (at clock.Schedule, pps float64, err error) {
 }
 
 // ParsePorts reads UDP source ports: 50000, 49152-49167, 50000,50007 or paths:N,
-// which is N ports from 49152 on.
-func ParsePorts(s string) ([]uint16, error) {
+// which is N ports from 49152 on; thing names the flag in errors.
+func ParsePorts(thing, s string) ([]uint16, error) {
 	const first = 49152 // of the dynamic ports, RFC 6335
 	bad := func(why string) ([]uint16, error) {
-		return nil, results.Usage("ports", s, why+"; use 49152-49167, a list, or paths:16")
+		return nil, results.Usage(thing, s, why+"; use 49152-49167, a list, or paths:16")
 	}
 	if n, ok := strings.CutPrefix(s, "paths:"); ok {
 		k, err := strconv.Atoi(n)

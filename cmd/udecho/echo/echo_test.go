@@ -486,12 +486,12 @@ func TestOutputs(t *testing.T) {
 
 func TestPorts(t *testing.T) {
 	for text, want := range map[string]int{"50000": 1, "49152-49167": 16, "1,2,5-7": 5, "paths:3": 3, "paths:1024": 1024} {
-		if p, err := ParsePorts(text); err != nil || len(p) != want {
+		if p, err := ParsePorts("ports", text); err != nil || len(p) != want {
 			t.Errorf("%s: %v, %v", text, p, err)
 		}
 	}
 	for _, bad := range []string{"", "0", "65536", "5-4", "paths:0", "paths:1025", "1-2000", "a"} {
-		if p, err := ParsePorts(bad); err == nil {
+		if p, err := ParsePorts("ports", bad); err == nil {
 			t.Errorf("%q: %v", bad, p)
 		}
 	}

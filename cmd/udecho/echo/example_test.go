@@ -76,7 +76,7 @@ func ExampleScan() {
 	const loop = "loop:example-scan?drop=1"
 	addr, end := echoServer(loop)
 	defer end()
-	ports, err := echo.ParsePorts("49152-49155")
+	ports, err := echo.ParsePorts("ports", "49152-49155")
 	rate, _ := results.ParseRate("4kpps")
 	c := echo.Config{Device: loop, Server: addr, Size: 32, Count: 400, Rate: rate, Ports: ports, Event: true, Timeout: 5 * time.Second}
 	c.OnInterval = func(i *echo.Interval) { _ = i.Text() }

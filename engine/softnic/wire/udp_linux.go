@@ -53,11 +53,8 @@ func OpenUDP(addr string, o UDPOptions) (Wire, error) {
 	w.groups.all = closedWaiter
 	w.info = Info{Name: "udp:" + addr, Kind: "udp", NetNS: o.NetNS, UDPOnly: true, SrcPort: proto.RoCEPort}
 	a, err := netip.ParseAddr(addr)
-	if err == nil && (a.IsUnspecified() || a.IsMulticast() || a.Is4In6()) {
-		err = errors.New("want one unicast address of this host")
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%w: udp:%s: %w", ErrParam, addr, err)
+	if err != nil || a.IsUnspecified() || a.IsMulticast() || a.Is4In6() {
+		return nil, fmt.Errorf("%w: udp:%s: want one unicast IPv4 or IPv6 address of this host", ErrParam, addr)
 	}
 	w.addr = a
 	if err := inNetNS(o.NetNS, func() error { return w.open(o) }); err != nil {

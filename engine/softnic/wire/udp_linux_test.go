@@ -612,7 +612,7 @@ func TestUDPOpenErrors(t *testing.T) {
 		is   error
 		says string
 	}{
-		{"eth0", ErrParam, "eth0"},
+		{"eth0", ErrParam, "udp:eth0: want one unicast"},
 		{"0.0.0.0", ErrParam, "unicast"},
 		{"224.0.0.1", ErrParam, "unicast"},
 		{"::ffff:127.0.0.1", ErrParam, "unicast"},
