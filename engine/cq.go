@@ -181,14 +181,13 @@ func (c *CQ) drain(wc []Completion) (n int) {
 }
 
 // completeRow is complete for CQEs of the commonest kinds that stand in a row:
-// raw packets received, and sends that have a CQE each. It consumes them and
+// packets received, and raw ones sent that have a CQE each. It consumes them and
 // gives how many they were. All else it leaves to complete.
 func (q *QP) completeRow(r *ring.CQ, op ring.CQEOpcode, wc []Completion) (n int) {
 	switch {
-	case q.typ != RawPacket:
 	case op == ring.CQERecv && q.rq != nil:
 		n = q.completeRecvs(r, wc)
-	case op == ring.CQEReq:
+	case op == ring.CQEReq && q.typ == RawPacket:
 		n = q.completeSends(r, wc)
 	}
 	r.ConsumeRun(n)
@@ -199,7 +198,7 @@ func (q *QP) completeRecvs(r *ring.CQ, wc []Completion) (n int) {
 	ids := q.rq.Row(len(wc))
 	row, owner := r.Row(len(ids))
 	want := ring.MatchWord(ring.CQERecv, 0, q.qpn) | owner
-	csum := q.dev.caps.Has(OffloadRxCsum)
+	csum, ud := q.dev.caps.Has(OffloadRxCsum), q.typ == UD
 	all := Completion{QPN: q.qpn, Retired: 1, Opcode: WCRecv, Recv: true}
 	index := q.index
 	wc, ids = wc[:len(row)], ids[:len(row)]
@@ -212,13 +211,20 @@ func (q *QP) completeRecvs(r *ring.CQ, wc []Completion) (n int) {
 		*w = all
 		w.WRID = ids[i]
 		w.TimeNS, w.ByteLen = int64(e.Time()), e.ByteLen()
+		n++
+		if ud {
+			w.SrcQP = e.SrcQP()
+			if e.GRH() {
+				w.Flags = WCGRH
+			}
+			continue
+		}
 		if csum && e.CsumOK() { // H-07
 			w.Flags = WCCsumOK
 		}
 		if e.HdrType()&ring.VLANStripped != 0 {
 			w.VLAN = e.VLAN()
 		}
-		n++
 	}
 	q.rq.TakeRow(n)
 	if q.hashed.Load() { // partner: NewRSS, before the device can write such a CQE

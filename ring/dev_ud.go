@@ -1,10 +1,11 @@
 package ring
 
-// Gram is a decoded send WQE of the commonest shape of a datagram: SEND or
-// SEND_IMM of one pointer. AV points into the ring: it is valid until the WQE's
-// completion is published.
+// Gram is a decoded send WQE of the commonest shapes of a datagram: SEND or
+// SEND_IMM of one pointer, or of up to 60 bytes inline. AV and Inline point into
+// the ring: they are valid until the WQE's completion is published.
 type Gram struct {
-	Seg
+	Seg              // of the pointer; Len is the length of inline data, too
+	Inline    []byte // nil: a pointer
 	AV        *AV
 	QKey      uint32
 	QPN       uint32
@@ -17,6 +18,8 @@ type Gram struct {
 const (
 	gramDS = 5 // control, datagram segment, pointer
 	gramBB = 2
+	// gramInline is the most inline data that ends in the second block.
+	gramInline = BlockBytes - inlineHead
 )
 
 // FetchGrams decodes and validates up to len(out) WQEs from the consumer counter
@@ -52,11 +55,19 @@ func (d *DevSQ) FetchGrams(out []Gram) (n int, op Opcode) {
 		key, dest := get64(av[0:8]), get32(av[8:12])
 		head := get64(data[0:8])
 		size := uint32(head >> 32)
-		if c0 != want|uint64(uint16(ci))<<40 || c1>>32&^(FlagSignaled|FlagSolicited) != 0 ||
-			uint32(key) != 0 || dest>>24 != avLong>>24 || get32(av[16:20])|av.gidFlow()>>28 != 0 || size-1 >= inlineFlag-1 {
+		c0 ^= want | uint64(uint16(ci))<<40
+		if c1>>32&^(FlagSignaled|FlagSolicited) != 0 ||
+			uint32(key) != 0 || dest>>24 != avLong>>24 || get32(av[16:20])|av.gidFlow()>>28 != 0 {
 			return i, op
 		}
 		g := &out[i]
+		g.Inline = nil
+		if c0 != 0 || size-1 >= inlineFlag-1 {
+			if size -= inlineFlag; size-1 >= gramInline || c0 != gramDS^uint64(4+InlineDS(int(size))) {
+				return i, op
+			}
+			g.Inline = data[inlineHead : inlineHead+size]
+		}
 		g.Addr = get64(data[8:16])
 		g.Len, g.LKey = size, uint32(head)
 		g.AV, g.QKey, g.QPN, g.Imm = av, uint32(key>>32), dest&0xffffff, uint32(c1)

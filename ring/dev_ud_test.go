@@ -11,12 +11,15 @@ const gramQPN = 0x123456
 // putAny writes a WQE of the common shape, or another, or a damaged one, at counter pi into w, which reaches to the
 // ring's edge, and gives its blocks. Where it does not fit there are NOPs.
 func putAny(w []Block, pi uint32, rnd *rand.Rand) int {
-	ds, op, flags, pointers := gramDS, OpSend, uint8(0), 1
+	ds, op, flags, pointers, inline := gramDS, OpSend, uint8(0), 1, []byte(nil)
 	switch rnd.IntN(16) {
 	case 0:
 		ds, pointers = 4, 0
 	case 1:
 		ds, pointers = 6, 2
+	case 2, 3, 4:
+		inline = make([]byte, 1+rnd.IntN(70))
+		ds, pointers = 4+InlineDS(len(inline)), 0
 	}
 	if rnd.IntN(8) == 0 {
 		op = OpSendImm
@@ -40,6 +43,9 @@ func putAny(w []Block, pi uint32, rnd *rand.Rand) int {
 	PutDatagram(&w[0], &av, rnd.Uint32(), rnd.Uint32()&0xffffff)
 	for i := range pointers {
 		PutData(w, 4+i, Seg{Addr: rnd.Uint64(), Len: 1 + rnd.Uint32N(5000), LKey: rnd.Uint32()})
+	}
+	if inline != nil {
+		PutInline(w, 4, inline)
 	}
 	if rnd.IntN(8) == 0 {
 		w[0][rnd.IntN(64)] ^= 1 << rnd.IntN(8)
@@ -81,7 +87,9 @@ func TestARunOfDatagramsIsWhatFetchDecodes(t *testing.T) {
 		for i := range n {
 			g := &out[i]
 			if slow.Fetch(&v) != FetchOK || v.Opcode != op || v.Index != g.Index || v.Signaled != g.Signaled || v.Solicited != g.Solicited ||
-				v.QKey != g.QKey || v.RemoteQPN != g.QPN || v.AV != g.AV || v.Imm != g.Imm || v.NSeg != 1 || v.Segs[0] != g.Seg || len(v.Inline) != 0 {
+				v.QKey != g.QKey || v.RemoteQPN != g.QPN || v.AV != g.AV || v.Imm != g.Imm || v.Bytes != g.Len ||
+				g.Inline == nil && (v.NSeg != 1 || v.Segs[0] != g.Seg || len(v.Inline) != 0) ||
+				g.Inline != nil && (v.NSeg != 0 || len(v.Inline) != len(g.Inline) || &v.Inline[0] != &g.Inline[0]) {
 				t.Fatalf("WQE %d: rule %v, %+v is %+v", i, v.Rule, v, *g)
 			}
 			slow.Advance()
@@ -91,7 +99,8 @@ func TestARunOfDatagramsIsWhatFetchDecodes(t *testing.T) {
 			t.Fatalf("at %d, Fetch is at %d", fast.ci, slow.ci)
 		}
 		at := slow.ci
-		if slow.Fetch(&v) == FetchOK && slow.ci == at && v.DS == gramDS && v.NSeg == 1 && (v.Opcode == op || n == 0) && !v.Fence && n < len(out) {
+		if slow.Fetch(&v) == FetchOK && slow.ci == at && (v.DS == gramDS && v.NSeg == 1 || v.BB == gramBB && len(v.Inline) != 0) &&
+			(v.Opcode == op || n == 0) && !v.Fence && n < len(out) {
 			t.Fatalf("a run of %d leaves a WQE of its shape: %+v", n, v)
 		}
 	}

@@ -13,6 +13,9 @@ import (
 // kernel: the processor runs the kernel in assembly. The race detector sees what Go code touches, and nothing of that.
 var kernel = !raceBuild && hasKernel()
 
+// leastKernel: the kernel takes as long for a few bytes as the tables for so many.
+const leastKernel = 24
+
 func hasKernel() bool {
 	return cpuid.CPU.Supports(cpuid.AVX512F, cpuid.AVX2, cpuid.BMI2, cpuid.CLMUL, cpuid.VPCLMULQDQ)
 }

@@ -143,9 +143,13 @@ func ICRC(l3 []byte, ipVersion uint8, l4Off, end int) uint32 {
 // Without a kernel the bulk goes to hash/crc32, which takes 16 bytes at once from 64 on; it would take what is left byte
 // by byte.
 func ICRCRest(crc uint32, b []byte) uint32 {
-	if kernel {
-		return update(crc, b)
+	if kernel && len(b) >= leastKernel {
+		return ^crcAVX512(^crc, &b[0], len(b))
 	}
+	return icrcRest(crc, b)
+}
+
+func icrcRest(crc uint32, b []byte) uint32 {
 	if n := len(b) &^ 15; n >= 64 {
 		crc = crc32.Update(crc, crc32.IEEETable, b[:n])
 		b = b[n:]
@@ -153,16 +157,23 @@ func ICRCRest(crc uint32, b []byte) uint32 {
 	crc = ^crc
 	for len(b) >= 4 {
 		crc ^= binary.LittleEndian.Uint32(b)
-		crc = slice4[3][crc&0xff] ^ slice4[2][crc>>8&0xff] ^ slice4[1][crc>>16&0xff] ^ slice4[0][crc>>24]
+		crc = behind[3][crc&0xff] ^ behind[2][crc>>8&0xff] ^ behind[1][crc>>16&0xff] ^ behind[0][crc>>24]
 		b = b[4:]
 	}
 	return ^crc
 }
 
-// slice4[k][v] is the CRC's state after byte v and k bytes of zero.
-var slice4 = sliceTables()
+// ICRCOfPSN is what a PSN adds to the ICRC of a packet that was counted with PSN 0 and as far as the end of its DETH: a
+// CRC is linear.
+func ICRCOfPSN(psn uint32) uint32 {
+	const k = DETHBytes
+	return behind[k][psn&0xff] ^ behind[k+1][psn>>8&0xff] ^ behind[k+2][psn>>16&0xff]
+}
 
-func sliceTables() (t [4][256]uint32) {
+// behind[k][v] is the CRC's state after byte v and k bytes of zero.
+var behind = tablesBehind()
+
+func tablesBehind() (t [DETHBytes + 3][256]uint32) {
 	t[0] = *crc32.IEEETable
 	for k := 1; k < len(t); k++ {
 		for v, c := range t[k-1] {

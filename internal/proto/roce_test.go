@@ -404,6 +404,24 @@ func TestICRCGoesOn(t *testing.T) {
 	}
 }
 
+// TestICRCOfPSN: a packet counted with PSN 0 and the rest for its own PSN gives what ICRC gives at once.
+func TestICRCOfPSN(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(7, 8))
+	l3 := make([]byte, 20+8+20+32)
+	for range 1000 {
+		for i := range l3 {
+			l3[i] = byte(rnd.Uint32())
+		}
+		psn := rnd.Uint32() & 0xffffff
+		binary.BigEndian.PutUint32(l3[36:], 0)
+		from := proto.ICRC(l3, 4, 20, 48)
+		binary.BigEndian.PutUint32(l3[36:], psn)
+		if got, want := proto.ICRCRest(from^proto.ICRCOfPSN(psn), l3[48:]), proto.ICRC(l3, 4, 20, len(l3)); got != want {
+			t.Fatalf("PSN %#x: %#x, want %#x", psn, got, want)
+		}
+	}
+}
+
 // BenchmarkICRC sets the ICRC beside one hash/crc32 call over the same bytes.
 func BenchmarkICRC(b *testing.B) {
 	for _, payload := range []int{16, 64, 1024, 4096} {
