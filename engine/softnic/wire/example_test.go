@@ -115,7 +115,7 @@ func ExampleParseUDP() {
 	fmt.Println(err)
 	// Output:
 	// true true 1048576
-	// wire: bad parameter: udp:0.0.0.0: want one unicast address of this host
+	// wire: bad parameter: udp:0.0.0.0: want one unicast IPv4 or IPv6 address of this host
 }
 
 // What one wire writes to a file another replays.
