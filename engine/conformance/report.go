@@ -21,13 +21,15 @@ func Expected() Results {
 // Count gives the verdicts of a profile by kind.
 func (r Results) Count(profile int) (n [numKinds]int) {
 	for _, v := range r {
-		n[v[profile].Kind]++
+		if k := v[profile].Kind; k < numKinds {
+			n[k]++
+		}
 	}
 	return n
 }
 
-// JSON gives the verdicts of the profiles that were run, in the order of Items.
-func (r Results) JSON(device string, ran [3]bool) ([]byte, error) {
+// JSON gives what was judged, in the order of Items.
+func (r Results) JSON(device string) ([]byte, error) {
 	type line struct {
 		ID       string            `json:"id"`
 		Claim    string            `json:"claim"`
@@ -39,27 +41,27 @@ func (r Results) JSON(device string, ran [3]bool) ([]byte, error) {
 		Items  []line                    `json:"items"`
 	}{Device: device, Counts: map[string]map[string]int{}}
 	for p, name := range Profiles {
-		if !ran[p] {
+		seen := r.Count(p)
+		if seen == ([numKinds]int{}) {
 			continue
 		}
 		counts := map[string]int{}
-		for k, n := range r.Count(p) {
+		for k, n := range seen {
 			counts[Kind(k).String()] = n
 		}
 		out.Counts[name.String()] = counts
 	}
 	for _, i := range Items {
-		verdicts, there := r[i.ID]
-		if !there {
-			continue
-		}
 		l := line{i.ID, i.Claim, map[string]string{}}
+		verdicts, there := r[i.ID]
 		for p, v := range verdicts {
-			if ran[p] {
+			if there && v.Kind != NotJudged {
 				l.Verdicts[Profiles[p].String()] = v.String()
 			}
 		}
-		out.Items = append(out.Items, l)
+		if len(l.Verdicts) > 0 {
+			out.Items = append(out.Items, l)
+		}
 	}
 	b, err := json.MarshalIndent(out, "", "  ")
 	return append(b, '\n'), err

@@ -19,6 +19,7 @@ const (
 	NotBuilt                   // what it is about does not exist yet
 	Fail                       // it does not hold
 	numKinds
+	NotJudged // it was left out, or skipped: no verdict at all
 )
 
 // String gives the word of the document.
@@ -27,7 +28,7 @@ func (k Kind) String() string {
 	if k < numKinds {
 		return words[k]
 	}
-	return fmt.Sprintf("kind %d", uint8(k))
+	return "not judged"
 }
 
 // Verdict is the outcome of an item in one profile.
