@@ -16,10 +16,8 @@ const (
 
 // Config says what a machine has.
 type Config struct {
-	Tap    bool   // eth0 with both guest addresses, wired to a tap in the test's namespace
-	RXE    bool   // kernel rxe as rxe0 on eth0; needs Tap
-	CPUs   int    // 0: one
-	Record string // a file that gets all frames of eth0, as pcap; "" for none
+	Tap bool // eth0 with both guest addresses, wired to a tap in the test's namespace
+	RXE bool // kernel rxe as rxe0 on eth0; needs Tap
 }
 
 // Need skips the test where no machine is wanted or can be.

@@ -4,7 +4,7 @@
 //
 //	test process, in a network namespace of its own          virtual machine
 //	  Machine.Run ── virtio-serial, JSON lines ──────────────▶ agent: this test binary again
-//	  tap vm0  198.51.100.1, fd00:b1::1  ── Ethernet ────────▶ eth0, rxe0
+//	  tap vm0  192.0.2.1, fd00:b1::1 ── Ethernet ────────────▶ eth0, rxe0
 //	  root file system ── 9p, read-only, under an overlay ───▶ its root: our binaries, ibv_ud_pingpong, perftest
 //
 // The kernel is a package that apt downloads and dpkg unpacks into the user's

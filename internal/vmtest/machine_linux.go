@@ -107,7 +107,6 @@ func static(program string) error {
 // goroutine. It ends with the test.
 type Machine struct {
 	Tap string // the host's end of eth0, "" without one
-	MAC string // of eth0
 
 	qemu    *exec.Cmd
 	channel *os.File
@@ -131,7 +130,7 @@ func Start(t testing.TB, c Config) *Machine {
 	if c.Tap {
 		m.makeTap(t)
 	}
-	if err := m.boot(t.TempDir(), c); err != nil {
+	if err := m.boot(t.TempDir()); err != nil {
 		t.Fatal("vmtest:", err)
 	}
 	t.Cleanup(m.end)
@@ -149,7 +148,7 @@ func Start(t testing.TB, c Config) *Machine {
 // makeTap makes the host's end of the machine's eth0.
 func (m *Machine) makeTap(t testing.TB) {
 	t.Helper()
-	m.Tap, m.MAC = "vm0", "02:b1:00:00:00:02"
+	m.Tap = "vm0"
 	tap := &netlink.Tuntap{LinkAttrs: netlink.NewLinkAttrs(), Mode: netlink.TUNTAP_MODE_TAP}
 	tap.Name = m.Tap
 	tap.HardwareAddr, _ = net.ParseMAC("02:b1:00:00:00:01")
@@ -174,7 +173,7 @@ func (m *Machine) makeTap(t testing.TB) {
 
 // boot starts qemu. The channel is one half of a socket pair, so that no path
 // is needed and nobody else can connect.
-func (m *Machine) boot(dir string, c Config) error {
+func (m *Machine) boot(dir string) error {
 	k, err := preparedKernel()
 	if err != nil {
 		return err
@@ -202,7 +201,7 @@ func (m *Machine) boot(dir string, c Config) error {
 	m.channel = os.NewFile(uintptr(pair[0]), "vm channel")
 	theirs := os.NewFile(uintptr(pair[1]), "vm channel, their end")
 	defer theirs.Close()
-	args := []string{"-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", fmt.Sprint(max(c.CPUs, 1)),
+	args := []string{"-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max",
 		"-m", "1024", "-display", "none", "-monitor", "none", "-serial", "stdio", "-no-reboot", "-nodefaults",
 		"-kernel", k.image, "-initrd", initrd,
 		"-append", "console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off " + agentVar + "=" + self,
@@ -212,10 +211,7 @@ func (m *Machine) boot(dir string, c Config) error {
 		"-device", "virtserialport,chardev=channel,name=vmtest,nr=1"}
 	if m.Tap != "" {
 		args = append(args, "-netdev", "tap,id=net,ifname="+m.Tap+",script=no,downscript=no",
-			"-device", "virtio-net-pci,netdev=net,mac="+m.MAC)
-		if c.Record != "" {
-			args = append(args, "-object", "filter-dump,id=dump,netdev=net,file="+c.Record)
-		}
+			"-device", "virtio-net-pci,netdev=net,mac=02:b1:00:00:00:02")
 	}
 	m.qemu = exec.Command("qemu-system-x86_64", args...)
 	m.qemu.Stdout, m.qemu.Stderr = m.console, m.console

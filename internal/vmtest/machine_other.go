@@ -17,7 +17,7 @@ func Main(m *testing.M) { nstest.Main(m) }
 func unavailable() error { return errors.New("the machine runs on Linux, and this is " + runtime.GOOS) }
 
 // Machine is a virtual machine, which there is not here.
-type Machine struct{ Tap, MAC string }
+type Machine struct{ Tap string }
 
 // Process is a command that runs in the machine.
 type Process struct{}
