@@ -2,6 +2,7 @@ package results
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 )
 
@@ -30,17 +31,32 @@ func Usage(thing, value, hint string) error {
 }
 
 // Reason is the text of an error about a device without the names of the layers
-// in front, and without the device string again.
+// in front, and without the device string again, with which each layer begins.
 func Reason(uri string, err error) string {
 	name, _, _ := strings.Cut(uri, "?")
 	s := err.Error()
-	for again := true; again; {
-		again = false
+	again := regexp.MustCompile(`(^|: )` + regexp.QuoteMeta(name) + `(\?\S*)?: `)
+	if all := again.FindAllStringIndex(s, -1); all != nil {
+		s = s[all[len(all)-1][1]:]
+	}
+	for more := true; more; {
+		more = false
 		for _, prefix := range []string{"device: ", "ud: ", "wire: ", "bad parameter: ", uri + ": ", uri + " ", name + ": ", name + " "} {
 			if rest, ok := strings.CutPrefix(s, prefix); ok {
-				s, again = rest, true
+				s, more = rest, true
 			}
 		}
 	}
 	return s
 }
+
+// Plain is an error with the text of Reason, and the error itself behind it.
+func Plain(uri string, err error) error { return &plainError{Reason(uri, err), err} }
+
+type plainError struct {
+	text  string
+	cause error
+}
+
+func (e *plainError) Error() string { return e.text }
+func (e *plainError) Unwrap() error { return e.cause }

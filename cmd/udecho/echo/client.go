@@ -45,7 +45,11 @@ func open(c *Config, payload int) (e *end, err error) {
 		return nil, err
 	}
 	if caps.MaxDatagram == 0 {
-		return refuse(results.Usage("device", c.Device, "has no UD datagrams"))
+		why := "has no IP address, which RoCE v2 datagrams go from and to; give it one, or use udp:ADDRESS"
+		if len(gids) > 0 {
+			why = fmt.Sprintf("has an MTU of %d, too small for a RoCE v2 datagram; use 1500", caps.MTU)
+		}
+		return refuse(results.Usage("device", c.Device, why))
 	}
 	if c.Size > caps.MaxDatagram {
 		return refuse(results.Usage("size", fmt.Sprint(c.Size), fmt.Sprintf("is more than the path MTU of %s, %d", caps.Name, caps.MaxDatagram)))
@@ -238,11 +242,11 @@ func connect(ctx context.Context, command string, c *Config, mode exchange.Mode)
 		peer, err := e.ep.Peer(resolve, to)
 		cancel()
 		if port != 0 && errors.Is(err, syscall.EINVAL) {
-			hint := fmt.Sprintf("%v; a udp: device sends from others than %d with ?ports=N", err, roceV2Port)
+			hint := fmt.Sprintf("%s; a udp: device sends from others than %d with ?ports=N", results.Reason(c.Device, err), roceV2Port)
 			return fail(&results.UsageError{Thing: "ports", Value: fmt.Sprint(port), Hint: hint, Cause: err})
 		}
 		if err != nil {
-			return fail(loopHint(c.Device, fmt.Errorf("way to the peer: %w", err)))
+			return fail(loopHint(c.Device, fmt.Errorf("way to the peer: %w", results.Plain(c.Device, err))))
 		}
 		x.peers = append(x.peers, peer)
 	}

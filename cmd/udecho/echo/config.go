@@ -117,7 +117,7 @@ func (c *Config) checkServer() error {
 // onePath refuses more source ports than one.
 func (c *Config) onePath() error {
 	if len(c.Ports) > 1 {
-		return results.Usage("port", fmt.Sprint(c.Ports), "is more than one; use scan")
+		return results.Usage("port", strings.Trim(fmt.Sprint(c.Ports), "[]"), "is more than one; use scan")
 	}
 	return nil
 }

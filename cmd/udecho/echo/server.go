@@ -312,7 +312,7 @@ func (s *server) admit(ctx context.Context, theirs *exchange.Info) (*guest, erro
 	to := ud.Addr{GID: theirs.GID, QPN: theirs.QPN, QKey: theirs.QKey}
 	peer, err := s.ep.Peer(resolve, to)
 	if err != nil {
-		return nil, fmt.Errorf("no way back to %v: %w", to.GID, err)
+		return nil, fmt.Errorf("no way back to %v: %w", to.GID, results.Plain(s.c.Device, err))
 	}
 	s.ep.Forget(peer) // the neighbour is known now, which is what counts
 	g := &guest{gid: theirs.GID, qpn: theirs.QPN, mode: theirs.Mode}
