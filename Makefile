@@ -7,7 +7,7 @@ FUZZTIME ?= 10s
 BENCH ?= .
 COUNT ?= 10
 
-.PHONY: all demo test check bench peers fuzz sim leaks soak vm build
+.PHONY: all demo test check bench peers fuzz sim leaks soak vm vm-long build
 
 all: build
 
@@ -68,7 +68,9 @@ PACKETS ?= 1000000000
 soak:
 	BLUERING_SOAK_PACKETS=$(PACKETS) $(GO) test -count=1 -timeout 0 -v -run TestSoak ./cmd/pktgen/traffic
 
-# The tests whose peer is kernel rxe in a virtual machine. Needs no RDMA, and no module of this machine's kernel.
-vm:
+# The tests whose peer is kernel rxe in a virtual machine. Needs no RDMA, and no module of this machine's kernel. The long
+# form has udecho's every size with every program, device, address family and direction, in some minutes.
+vm-long: export BLUERING_VM_LONG = 1
+vm vm-long:
 	scripts/deps.sh vm
 	BLUERING_VM=1 $(GO) run ./internal/testrun -count=1 -p 1 -timeout 30m ./internal/vmtest ./ud/interop ./cmd/udecho

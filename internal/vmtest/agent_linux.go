@@ -25,6 +25,7 @@ type request struct {
 	ID      int      `json:"id"`
 	Argv    []string `json:"argv,omitempty"`
 	Timeout int64    `json:"timeout_ms,omitempty"`
+	Port    int      `json:"port,omitempty"` // in place of running Argv: wait until somebody listens there
 	Kill    bool     `json:"kill,omitempty"`
 }
 
@@ -121,6 +122,10 @@ func (o output) Write(p []byte) (int, error) {
 }
 
 func (a *agent) run(ctx context.Context, r request) {
+	if r.Port != 0 {
+		a.finish(reply{ID: r.ID, Done: true, Err: listened(ctx, r.Port)})
+		return
+	}
 	done := reply{ID: r.ID, Done: true}
 	c := exec.CommandContext(ctx, r.Argv[0], r.Argv[1:]...)
 	c.Stdout, c.Stderr = output{a, r.ID}, output{a, r.ID}
@@ -137,9 +142,35 @@ func (a *agent) run(ctx context.Context, r request) {
 	case err != nil:
 		done.Exit, done.Err = -1, err.Error()
 	}
+	a.finish(done)
+}
+
+func (a *agent) finish(done reply) {
 	a.mu.Lock()
-	a.stop[r.ID]()
-	delete(a.stop, r.ID)
+	a.stop[done.ID]()
+	delete(a.stop, done.ID)
 	a.mu.Unlock()
 	a.send(done)
+}
+
+// listened waits until somebody listens to a TCP port, and says why if nobody does. A connection would not do: it is
+// the one that many servers wait for.
+func listened(ctx context.Context, port int) string {
+	local, tick := fmt.Sprintf(":%04X", port), time.NewTicker(10*time.Millisecond)
+	defer tick.Stop()
+	for {
+		for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+			table, _ := os.ReadFile(file)
+			for line := range strings.Lines(string(table)) {
+				if f := strings.Fields(line); len(f) > 3 && strings.HasSuffix(f[1], local) && f[3] == "0A" { // TCP_LISTEN
+					return ""
+				}
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return "nobody listens: " + context.Cause(ctx).Error()
+		case <-tick.C:
+		}
+	}
 }

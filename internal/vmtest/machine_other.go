@@ -35,6 +35,9 @@ func (*Machine) Spawn(time.Duration, ...string) *Process { return nil }
 // Run does nothing.
 func (*Machine) Run(testing.TB, time.Duration, ...string) string { return "" }
 
+// AwaitListener does nothing.
+func (*Machine) AwaitListener(testing.TB, time.Duration, *Process, int) {}
+
 // GIDIndex does nothing.
 func (*Machine) GIDIndex(testing.TB, string, string) int { return 0 }
 

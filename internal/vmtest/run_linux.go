@@ -27,16 +27,33 @@ type Process struct {
 // Spawn starts a command in the machine, which is killed after timeout. What it
 // prints on both streams is kept.
 func (m *Machine) Spawn(timeout time.Duration, argv ...string) *Process {
+	return m.ask(request{Argv: argv, Timeout: timeout.Milliseconds()})
+}
+
+// AwaitListener waits until a process of the machine listens to a TCP port. When it does not within the time, the
+// process is killed and the test fails with what it printed.
+func (m *Machine) AwaitListener(t testing.TB, timeout time.Duration, p *Process, port int) {
+	t.Helper()
+	if _, _, err := m.ask(request{Port: port, Argv: []string{fmt.Sprint("port ", port)}, Timeout: timeout.Milliseconds()}).Wait(); err != nil {
+		p.Kill()
+		out, exit, cause := p.Wait()
+		t.Fatalf("in the machine: %s: %v; exit %d, %v\n%s", strings.Join(p.argv, " "), err, exit, cause, out)
+	}
+}
+
+// ask starts what a request is about.
+func (m *Machine) ask(r request) *Process {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.last++
-	p := &Process{m: m, id: m.last, argv: argv, done: make(chan struct{}), more: make(chan struct{})}
+	r.ID = m.last
+	p := &Process{m: m, id: r.ID, argv: r.Argv, done: make(chan struct{}), more: make(chan struct{})}
 	if m.ended {
 		p.take(reply{Done: true, Exit: -1, Err: "the machine has ended"})
 		return p
 	}
 	m.runs[p.id] = p
-	if err := m.send(request{ID: p.id, Argv: argv, Timeout: timeout.Milliseconds()}); err != nil {
+	if err := m.send(r); err != nil {
 		delete(m.runs, p.id)
 		p.take(reply{Done: true, Exit: -1, Err: err.Error()})
 	}

@@ -21,6 +21,9 @@ func (m *Machine) setUp(t testing.TB, c Config) {
 	m.Run(t, step, "ip", "link", "set", "eth0", "up")
 	m.Run(t, step, "ip", "addr", "add", GuestAddr4+"/24", "dev", "eth0")
 	m.Run(t, step, "ip", "addr", "add", GuestAddr6+"/64", "dev", "eth0", "nodad")
+	for _, a := range []string{HostAddr4, HostAddr6} { // else a first datagram is lost where the machine takes seconds to be found
+		m.Run(t, step, "busybox", "ping", "-c", "1", "-W", "30", a)
+	}
 	if c.RXE {
 		m.Run(t, step, "rdma", "link", "add", "rxe0", "type", "rxe", "netdev", "eth0")
 		m.GIDIndex(t, "rxe0", GuestAddr4)
