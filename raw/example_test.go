@@ -227,6 +227,41 @@ func ExampleField() {
 	// 198.18.0.9 198.18.4.4 49135
 }
 
+// RoCE v2 datagrams from different UDP source ports to two queue pairs: the ICRC is right in each.
+func ExampleTemplate_SetRoCE() {
+	frame := append([]byte{
+		2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x08, 0x00,
+		0x45, 0, 0, 60, 0, 0, 0x40, 0, 64, 17, 0, 0, 198, 18, 0, 1, 198, 18, 0, 2,
+		0xc0, 0, 0x12, 0xb7, 0, 40, 0, 0,
+		0x64, 0, 0xff, 0xff, 0, 0, 0, 0x11, 0, 0, 0, 7, // BTH: UD SEND ONLY, P_Key, queue pair, PSN
+		0x11, 0x11, 0x11, 0x11, 0, 0, 0, 0x12, // DETH: Q_Key, source queue pair
+	}, "pingping"...)
+	t, err := raw.NewTemplateBytes(append(frame, 0, 0, 0, 0))
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := t.SetRoCE(); err != nil {
+		log.Fatal(err)
+	}
+	for _, f := range []raw.Field{
+		{Kind: raw.SrcPort, Lo: raw.Num(0xc000), Hi: raw.Num(0xffff)},
+		{Kind: raw.DestQPN, List: []raw.Value{raw.Num(0x11), raw.Num(0x13)}},
+	} {
+		if err := t.Vary(f); err != nil {
+			log.Fatal(err)
+		}
+	}
+	for i := range uint64(3) {
+		n := t.Write(frame[:cap(frame)], i, 0)
+		f := frame[:n]
+		fmt.Printf("port %x, queue pair %x, PSN %x, ICRC %x\n", f[34:36], f[47:50], f[51:54], f[n-4:])
+	}
+	// Output:
+	// port c000, queue pair 000011, PSN 000007, ICRC 51e52d63
+	// port c001, queue pair 000013, PSN 000008, ICRC 31c0f58e
+	// port c002, queue pair 000011, PSN 000009, ICRC 16344466
+}
+
 // A payload of any length goes out in segments; the device makes their lengths, sequence numbers and checksums.
 func ExamplePort_SendTSO() {
 	device1, err := device.Open("loop:tso", device.Options{})

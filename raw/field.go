@@ -21,12 +21,13 @@ const (
 	FlowLabel             // 20 bits, IPv6
 	SrcPort               // 16 bits, TCP or UDP
 	DstPort               // 16 bits
+	DestQPN               // 24 bits, RoCE v2: the queue pair that a datagram is for
 	Counter               // 1, 2, 4 or 8 bytes of the payload
 	kinds
 )
 
 var kindNames = [kinds]string{"destination MAC", "source MAC", "VLAN id", "inner VLAN id", "source address",
-	"destination address", "flow label", "source port", "destination port", "payload counter"}
+	"destination address", "flow label", "source port", "destination port", "destination QPN", "payload counter"}
 
 func (k Kind) String() string {
 	if k < kinds {
@@ -110,6 +111,7 @@ type field struct {
 	inIP    bool     // in the IPv4 header's checksum
 	inL4    bool     // in the TCP or UDP checksum
 	swap    bool     // ends at an odd place of the checksummed bytes
+	icrc    []inICRC // of the bytes written; nil where there is no ICRC
 	byPlace []uint32 // a stream's values by place of the flow, if byFlow and narrow
 }
 

@@ -30,11 +30,13 @@ type lane struct {
 	round       uint64 // sequence within the flow
 	index       uint64 // of the packet, for fields and sizes that do not go by flow
 	indexStep   uint64
+	psn         uint32 // packets before
 }
 
 // walk moves past n packets.
 func (l *lane) walk(n int) {
 	l.index += uint64(n) * l.indexStep
+	l.psn += uint32(n)
 	if l.flows == 1 {
 		l.round += uint64(n)
 		return

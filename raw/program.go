@@ -14,7 +14,7 @@ import (
 //
 //	checksum = complement of fold( sum of all that stays + the varying values + the tag )
 //
-// so that no old byte has to be read.
+// so that no old byte has to be read. The ICRC of a RoCE v2 datagram, see roce.go, likewise.
 type program struct {
 	variants []variant // one for each distinct size
 	order    sizeOrder
@@ -24,6 +24,7 @@ type program struct {
 	ipVaries bool // some field is in the IPv4 header
 	udp      bool // a checksum of 0 is written as 0xffff
 	tag      bool
+	roce     *roceProgram // nil: none
 
 	firstLength int // offset of the first length field, which varies with the size
 }
@@ -36,6 +37,15 @@ type variant struct {
 	l4Sum   uint64 // of pseudo header and segment as in frame
 	tagOff  int    // 0: no tag
 	tagSwap bool   // the tag ends at an odd place
+	roceVariant
+}
+
+// packet says what patch has to write of a packet.
+type packet struct {
+	index  uint64
+	flow   uint32
+	psn    uint32 // counted from the template's
+	w0, w1 uint64 // the tag
 }
 
 func newProgram(t *Template, tag, offload bool) (*program, error) {
@@ -58,7 +68,7 @@ func newProgram(t *Template, tag, offload bool) (*program, error) {
 	}
 	if p.udp = whole && h.L4Proto == proto.ProtoUDP; p.udp {
 		p.l4Check = h.L4Off + 6
-		if h.IPVersion == 4 && t.frame[p.l4Check]|t.frame[p.l4Check+1] == 0 {
+		if (h.IPVersion == 4 || t.roce.on()) && t.frame[p.l4Check]|t.frame[p.l4Check+1] == 0 {
 			p.l4Check = 0 // the sender wants none
 		}
 	} else if whole {
@@ -69,6 +79,9 @@ func newProgram(t *Template, tag, offload bool) (*program, error) {
 	}
 	payloadEnd := len(t.frame)
 	for _, n := range sizes {
+		if err := t.checkRoCESize(n); err != nil {
+			return nil, err
+		}
 		payloadEnd = min(payloadEnd, t.payloadEnd(n))
 	}
 	if tag {
@@ -84,30 +97,39 @@ func newProgram(t *Template, tag, offload bool) (*program, error) {
 	for _, n := range sizes {
 		p.variants = append(p.variants, p.newVariant(t, n))
 	}
+	if t.roce.on() {
+		p.layICRC(t, slices.Min(sizes))
+	}
 	return p, nil
 }
 
 // payloadOff is where the payload begins, behind the last header known.
 func (t *Template) payloadOff() int {
+	if t.roce.on() {
+		return t.roce.payloadOff
+	}
 	if t.head.Status == proto.OK {
 		return t.head.PayloadOff
 	}
 	return t.head.L2Len
 }
 
-// payloadEnd is where the payload of a frame of n bytes ends.
-func (t *Template) payloadEnd(n int) int {
+// segmentEnd is where what the IP header counts of a frame of n bytes ends.
+func (t *Template) segmentEnd(n int) int {
 	if t.resized || t.head.Status != proto.OK {
 		return n
 	}
 	return t.head.PayloadEnd // there may be padding behind it
 }
 
+// payloadEnd is where its payload ends.
+func (t *Template) payloadEnd(n int) int { return t.segmentEnd(n) - t.trailer() }
+
 func (p *program) newVariant(t *Template, n int) variant {
 	h := &t.head
 	v := variant{frame: make([]byte, n)}
 	copy(v.frame, t.frame)
-	end := t.payloadEnd(n)
+	end := t.segmentEnd(n)
 	if t.resized {
 		if h.IPVersion == 4 {
 			binary.BigEndian.PutUint16(v.frame[h.L3Off+2:], uint16(end-h.L3Off))
@@ -117,12 +139,12 @@ func (p *program) newVariant(t *Template, n int) variant {
 		if p.udp {
 			binary.BigEndian.PutUint16(v.frame[h.L4Off+4:], uint16(end-h.L4Off))
 		}
-		clear(v.frame[min(h.PayloadEnd, n):]) // the template's padding is no payload
+		clear(v.frame[min(h.PayloadEnd-t.roce.trailer(), n):]) // the template's padding is no payload
 	}
 	if p.tag {
-		v.tagOff = end - proto.TagBytes
-		v.tagSwap = (end-h.L4Off)%2 == 1
-		clear(v.frame[v.tagOff:end])
+		v.tagOff = t.payloadEnd(n) - proto.TagBytes
+		v.tagSwap = (v.tagOff-h.L4Off)%2 == 1
+		clear(v.frame[v.tagOff:][:proto.TagBytes])
 	}
 	for i := range p.fields {
 		f := &p.fields[i]
@@ -151,15 +173,14 @@ func (p *program) newVariant(t *Template, n int) variant {
 	return v
 }
 
-// patch writes what packet i of flow differs in from v.frame, which is in
-// frame already. w0 and w1 are the tag.
-func (p *program) patch(frame []byte, v *variant, i uint64, flow uint32, w0, w1 uint64) {
-	l4, ip := v.l4Sum, v.ipSum
+// patch writes what a packet differs in from v.frame, which is in frame already.
+func (p *program) patch(frame []byte, v *variant, pk *packet) {
+	l4, ip, head := v.l4Sum, v.ipSum, uint32(0)
 	for k := range p.fields {
 		f := &p.fields[k]
-		x := i
+		x := pk.index
 		if f.byFlow {
-			x = uint64(flow)
+			x = uint64(pk.flow)
 		}
 		val := f.at(x)
 		f.store(frame, val)
@@ -169,11 +190,17 @@ func (p *program) patch(frame []byte, v *variant, i uint64, flow uint32, w0, w1 
 		if f.inIP {
 			ip += f.sum(val)
 		}
+		if f.icrc != nil {
+			head ^= f.inICRC(val)
+		}
 	}
 	if v.tagOff != 0 {
-		binary.BigEndian.PutUint64(frame[v.tagOff:], w0)
-		binary.BigEndian.PutUint64(frame[v.tagOff+8:], w1)
-		l4 += wordSum(w0, w1, v.tagSwap)
+		binary.BigEndian.PutUint64(frame[v.tagOff:], pk.w0)
+		binary.BigEndian.PutUint64(frame[v.tagOff+8:], pk.w1)
+		l4 += wordSum(pk.w0, pk.w1, v.tagSwap)
+	}
+	if p.roce != nil {
+		p.roce.patch(frame, v, pk, head)
 	}
 	if p.ipVaries {
 		binary.BigEndian.PutUint16(frame[p.ipCheck:], ^csum.Fold64(ip))
@@ -211,6 +238,8 @@ func (p *program) placeFields(t *Template, whole bool, payloadEnd int) error {
 			p.ipVaries = p.ipVaries || c.inIP
 		case SrcPort, DstPort:
 			c.inL4 = whole
+		case DestQPN:
+			c.fixed = uint64(t.frame[off]) << 24
 		case Counter:
 			if f.Off < 0 || off+width > payloadEnd {
 				return fmt.Errorf("raw: a counter of %d bytes at %d is not inside the payload, %d bytes", width, f.Off, payloadEnd-t.payloadOff())
@@ -250,6 +279,8 @@ func (t *Template) place(f *Field, whole bool) (off, width, maxBits int, err err
 		return h.L4Off, 2, 16, nil
 	case k == DstPort && whole:
 		return h.L4Off + 2, 2, 16, nil
+	case k == DestQPN && t.roce.on():
+		return h.PayloadOff + destQPNOff, 4, 24, nil
 	case k == Counter:
 		switch f.Width {
 		case 1, 2, 4, 8:

@@ -16,7 +16,8 @@ var ErrTimes = errors.New("raw: neither one tag time nor one for each packet")
 // packet i of the stream, from 0,
 //
 //	is of flow FlowFirst + (i mod n) * FlowStep, with sequence i div n,
-//	and is packet First + i * Step of the template.
+//	and is packet First + i * Step of the template,
+//	a RoCE v2 datagram with the template's PSN + i.
 type StreamConfig struct {
 	Tag                        bool // write the tag, which needs the last 16 bytes of the payload
 	Key                        proto.TagKey
@@ -210,7 +211,7 @@ func (s *Stream) Send(n int, times []uint32) (sent int, err error) {
 // write makes the frames of got slots, from slot at on, the next packets. The
 // time of the first is times[done].
 func (s *Stream) write(at, got int, times []uint32, done int) {
-	if !s.p.tag && len(s.p.fields) == 0 && s.lens == nil {
+	if !s.p.tag && len(s.p.fields) == 0 && s.lens == nil && s.p.roce == nil {
 		s.lane.walk(got)
 		return
 	}
@@ -243,12 +244,11 @@ func (s *Stream) writeAny(at, n int, times []uint32) {
 		if s.lens != nil {
 			v = s.resize(k)
 		}
-		flow := l.first + l.place*l.step
-		var w0, w1 uint64
+		pk := packet{index: l.index, flow: l.first + l.place*l.step, psn: l.psn}
 		if v.tagOff != 0 {
-			w0, w1 = l.key.Words(flow, l.round, times[min(i, len(times)-1)])
+			pk.w0, pk.w1 = l.key.Words(pk.flow, l.round, times[min(i, len(times)-1)])
 		}
-		p.patch(frame, v, l.index, flow, w0, w1)
+		p.patch(frame, v, &pk)
 		if s.heads != nil {
 			copy(s.heads[k], frame)
 		}

@@ -19,6 +19,7 @@ type Template struct {
 	sizes   Sizes
 	plain   *program // without a tag
 	resized bool     // SetSizes was called: the payload fills the frame
+	roce    roce     // not zero: a RoCE v2 datagram
 }
 
 // NewTemplate builds the frame from layers, the outermost first. gopacket
@@ -71,7 +72,8 @@ func (t *Template) Vary(f Field) error {
 }
 
 // SetSizes makes the size vary: the payload is cut, or zeros are added, and
-// the lengths and checksums follow. The frame must be whole TCP or UDP.
+// the lengths and checksums follow. The frame must be whole TCP or UDP. A
+// RoCE v2 datagram fills its frame without pad bytes, or is refused.
 func (t *Template) SetSizes(s Sizes) error {
 	old, resized := t.sizes, t.resized
 	t.resized = true
@@ -101,6 +103,6 @@ func (t *Template) Write(dst []byte, i uint64, flow uint32) int {
 		return 0
 	}
 	copy(dst, v.frame)
-	p.patch(dst, v, i, flow, 0, 0)
+	p.patch(dst, v, &packet{index: i, flow: flow, psn: uint32(i)})
 	return len(v.frame)
 }

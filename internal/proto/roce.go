@@ -210,13 +210,17 @@ func ICRCAnyID(l3 []byte, end int, computed, wire uint32) (id uint16, ok bool) {
 // ICRCIDBits gives for each of the eight low bits of an IPv4 identification what flipping it changes in the ICRC of a
 // packet, end being what ICRC would be given.
 func ICRCIDBits(end int) (bits [8]uint32) {
-	p := crcMul(1<<15, forward.at(end-ipv4IDOff)) // of the bit 7, the last of the two bytes in the order of this CRC
+	p := ICRCBehind(1<<15, end-ipv4IDOff) // of the bit 7, the last of the two bytes in the order of this CRC
 	for i := len(bits) - 1; i >= 0; i-- {
 		bits[i] = p
 		p = crcTimesX(p)
 	}
 	return bits
 }
+
+// ICRCBehind is what a difference of two ICRCs becomes when n more bytes, up to 65,535 and the same in both packets,
+// stand behind. The ICRC of a packet that differs from another in one place is the other's with this applied.
+func ICRCBehind(d uint32, n int) uint32 { return crcMul(d, forward.at(n)) }
 
 // crcPowers holds powers of a polynomial modulo the CRC's, of exponents i and 64*i.
 type crcPowers struct {
