@@ -232,7 +232,7 @@ func TestStreamsOfDatagrams(t *testing.T) {
 	port := raw.Field{Kind: raw.SrcPort, Lo: raw.Num(0xfe00), Hi: raw.Num(0xffff), Step: 7}
 	random := raw.Field{Kind: raw.SrcPort, Lo: raw.Num(0xffc0), Hi: raw.Num(0xffff), Order: raw.Random, Seed: 3}
 	addr := raw.Field{Kind: raw.SrcAddr, Lo: raw.Num(0xc6120000), Hi: raw.Num(0xc6120020), ByFlow: true}
-	label := raw.Field{Kind: raw.FlowLabel, Hi: raw.Num(1<<20 - 1), Step: 12345*4}
+	label := raw.Field{Kind: raw.FlowLabel, Hi: raw.Num(1<<20 - 1), Step: 12345 * 4}
 	qpn := raw.Field{Kind: raw.DestQPN, List: numbers([]int{2, 1 << 23, 77})}
 	mac := raw.Field{Kind: raw.DstMAC, Lo: raw.Num(0x020000000000), Hi: raw.Num(0x02000000000f)}
 	for _, version := range []int{4, 6} {

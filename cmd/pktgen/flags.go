@@ -1,6 +1,7 @@
 package main
 
 import (
+	"math"
 	"math/rand/v2"
 
 	"github.com/spf13/cobra"
@@ -36,22 +37,27 @@ var flagTable = []flagSpec{
 	{name: "rate", short: "r", value: "max", usage: "10mpps, 5gbps (frame bits with FCS), 5gbpsl1 (with preamble and gap), 50% or max", on: onSend},
 	{name: "count", short: "n", value: "0", usage: "frames in all, exactly; 0: no limit", on: onAll},
 	{name: "duration", short: "d", value: "0", usage: "10s, 2m; a bare number is seconds; 0: no limit", on: onAll},
-	{name: "size", short: "s", value: "64", usage: "frame bytes with FCS: 64, 64-1518, 64,128,256 or imix (28x64, 16x594, 4x1518); :rand for a random order", on: onSend},
-	{name: "proto", value: "udp", usage: "udp or tcp; IPv6 when the addresses are", on: onSend},
+	{name: "size", short: "s", value: "64", usage: "frame bytes with FCS: 64, 64-1518, 64,128,256 or imix (28x64, 16x594, 4x1518); :rand for a random order; roce-ud has 86, 90, ... (IPv6: 106, ...), of a range those", on: onSend},
+	{name: "proto", value: "udp", usage: "udp, tcp or roce-ud (RDMA datagrams for --qpn); IPv6 when the addresses are", on: onSend},
 	{name: "src", usage: "source address: value, a-b, prefix, a,b,c; with :inc, :dec or :rand (default the port's own or 198.18.0.1)", on: onSend},
 	{name: "dst", usage: "destination address, as --src (default the --rx port's or 198.18.0.2)", on: onSend},
-	{name: "sport", usage: "source port, as --src (default 1024; with --flows one for each)", on: onSend},
-	{name: "dport", usage: "destination port, as --src (default 9)", on: onSend},
+	{name: "sport", usage: "source port, as --src (default 1024, roce-ud: 49152; with --flows one for each)", on: onSend},
+	{name: "dport", usage: "destination port, as --src (default 9; roce-ud: 4791)", on: onSend},
 	{name: "smac", usage: "source MAC, as --src (default the port's own)", on: onSend},
 	{name: "dmac", usage: "destination MAC, as --src (default the --rx port's, else from the neighbour table)", on: onSend},
 	{name: "vlan", usage: "VLAN id, as --src (default untagged)", on: onSend},
 	{name: "flow-label", usage: "IPv6 flow label, as --src", on: onSend},
+	{name: "qpn", usage: "roce-ud: queue pair that the datagrams are for, or several, as --src", on: onSend},
+	{name: "qkey", value: "0x11111111", usage: "roce-ud: its Q_Key", on: onSend},
+	{name: "src-qpn", value: "0x11", usage: "roce-ud: queue pair that they come from; of each further queue the next", on: onSend},
+	{name: "psn", value: "0", usage: "roce-ud: sequence number of each queue's first packet", on: onSend},
+	{name: "imm", usage: "roce-ud: immediate data, 32 bits", on: onSend},
 	{name: "ttl", value: "1", usage: "TTL or hop limit", on: onSend},
 	{name: "flows", value: "0", usage: "flows, each with a tuple of its own; 0: one for each queue", on: onSend},
 	{name: "seed", usage: "seed of every random choice (default a new one, printed)", on: onAll},
 	{name: "csum", value: "software", usage: "who makes the checksums: software, or offload (the device)", on: onSend},
 	{name: "tso", usage: "MSS: send payloads that the device cuts into frames of so many payload bytes; counts are of frames", on: onSend},
-	{name: "payload", usage: "bytes of a payload that --tso cuts (default 64k, which is 64000)", on: onSend},
+	{name: "payload", usage: "bytes of a payload that --tso cuts (default 64k, which is 64000), or of a roce-ud datagram, in place of --size", on: onSend},
 	{name: "queues", short: "q", value: "1", usage: "send queues that share one schedule", on: onSend},
 	{name: "burst", value: "0", usage: "frames for each doorbell at most; 0: chosen; to catch up, several ring at once", on: onSend},
 	{name: "latency", value: "all", usage: "all, sample:N (every N-th packet of a flow) or off", on: onAll},
@@ -111,6 +117,14 @@ func (f *flags) config(newSeed func() uint64) (c traffic.Config, err error) {
 	if err := f.Each(func(name, text string) error { return setField(&c, name, text) }); err != nil {
 		return c, err
 	}
+	if c.Proto == traffic.RoCEUD && f.Of("payload") != "" && f.Given("size") {
+		return c, results.Usage("size", f.Of("size"), "follows from --payload; leave one of them out")
+	}
+	for _, name := range []string{"qkey", "src-qpn", "psn", "imm"} {
+		if c.Proto != traffic.RoCEUD && f.Given(name) {
+			return c, results.Usage(name, f.Of(name), "is of RoCE v2 datagrams; use --proto roce-ud")
+		}
+	}
 	if f.Of("tso") != "" && f.Given("size") {
 		return c, results.Usage("size", f.Of("size"), "the sizes follow from --tso and --payload; leave --size out")
 	}
@@ -156,6 +170,10 @@ func setField(c *traffic.Config, name, s string) (err error) {
 	case "tso":
 		c.TSO.MSS, err = results.ParseInt(name, s, traffic.MinPiece(c), 1<<16-1) // the table has what that depends on before this
 	case "payload":
+		if c.Proto == traffic.RoCEUD {
+			c.RoCE.Payload, err = results.ParseInt(name, s, 1, traffic.MaxDatagram)
+			break
+		}
 		c.TSO.Payload, err = results.ParseInt(name, s, traffic.MinPiece(c), traffic.MaxPayload)
 	case "flows":
 		c.Flows, err = results.ParseInt(name, s, 0, traffic.MaxFlows)
@@ -173,6 +191,26 @@ func setField(c *traffic.Config, name, s string) (err error) {
 		c.Interval, err = results.ParseDuration(name, s)
 	case "on-late":
 		c.OnLate, err = traffic.ParseOnLate(s)
+	default:
+		err = setDatagramField(&c.RoCE, name, s)
+	}
+	return err
+}
+
+// setDatagramField is setField for what only RoCE v2 datagrams have.
+func setDatagramField(r *traffic.RoCE, name, s string) (err error) {
+	switch name {
+	case "qpn":
+		r.QPN, err = traffic.ParseQPNs(name, s)
+	case "qkey":
+		r.QKey, err = results.ParseID(name, s, math.MaxUint32)
+	case "src-qpn":
+		r.SrcQPN, err = results.ParseID(name, s, traffic.MaxQPN)
+	case "psn":
+		r.PSN, err = results.ParseID(name, s, traffic.MaxPSN)
+	case "imm":
+		r.Imm = new(uint32)
+		*r.Imm, err = results.ParseID(name, s, math.MaxUint32)
 	}
 	return err
 }

@@ -117,6 +117,10 @@ func TestDefaultRouteInterfaceIsRefused(t *testing.T) {
 	if got := refused(t, "tx", "loop:", "--rx", "packet:"+a); got != want {
 		t.Errorf("--rx:\n got %s\nwant %s", got, want)
 	}
+	want = `pktgen: port "udp:198.18.0.1": ` + a + `, which has that address, carries the default route; use another address, or --allow-mgmt if losing this machine's network is acceptable`
+	if got := refused(t, "tx", "udp:198.18.0.1", "--proto", "roce-ud", "--qpn", "17", "-s", "86", "--dst", "198.18.0.2"); got != want {
+		t.Errorf("udp:\n got %s\nwant %s", got, want)
+	}
 }
 
 func TestTheKernelsLoopbackNeedsNoNeighbour(t *testing.T) {

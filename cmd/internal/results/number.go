@@ -57,6 +57,15 @@ func ParseInt(thing, s string, least, most int) (int, error) {
 	return int(n), err
 }
 
+// ParseID reads a decimal or 0x number that names something.
+func ParseID(thing, s string, most uint32) (uint32, error) {
+	n, err := strconv.ParseUint(strings.ToLower(s), 0, 32)
+	if err != nil || n > uint64(most) {
+		return 0, Usage(thing, s, fmt.Sprintf("use a number such as 17 or 0x11, at most %#x", most))
+	}
+	return uint32(n), nil
+}
+
 // ParseSeed reads a decimal or 0x number.
 func ParseSeed(s string) (uint64, error) {
 	n, err := strconv.ParseUint(strings.ToLower(s), 0, 64)

@@ -50,7 +50,7 @@ func (a Assert) Check(r *Report) AssertResult {
 func needsReceiver(key string) bool {
 	switch key {
 	case "lost_packets", "loss_ratio", "duplicate_packets", "reordered_packets", "stale_packets",
-		"corrupt_packets", "foreign_packets", "received_packets", "unique_packets":
+		"corrupt_packets", "foreign_packets", "received_packets", "unique_packets", "bad_icrc_packets", "weak_icrc_packets":
 		return true
 	}
 	return false

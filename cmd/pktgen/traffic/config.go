@@ -20,7 +20,7 @@ type Config struct {
 	Duration time.Duration // 0: no limit. The first limit reached wins
 	Size     Sizes         // frame sizes, FCS included
 
-	Proto     Proto  // UDP or TCP
+	Proto     Proto  // UDP, TCP or RoCEUD
 	Src, Dst  Values // addresses; empty: defaults of the safe ranges
 	SPort     Values
 	DPort     Values
@@ -42,6 +42,7 @@ type Config struct {
 	Run     string // run token (run id, start, boot id, flows); empty: made up
 	Hello   bool   // marked frames before and after the run
 
+	RoCE RoCE     // what datagrams of Proto RoCEUD carry
 	Csum CsumMode // who makes the checksums
 	TSO  TSO      // payloads that the device cuts; the zero value: none
 
@@ -63,15 +64,33 @@ type Proto uint8
 const (
 	UDP Proto = iota
 	TCP
+	RoCEUD // datagrams of RDMA's UD transport, RoCE v2
 )
 
 // String names the transport as --proto takes it.
-func (p Proto) String() string {
-	if p == TCP {
-		return "tcp"
-	}
-	return "udp"
+func (p Proto) String() string { return [...]string{"udp", "tcp", "roce-ud"}[p%3] }
+
+// RoCE is what datagrams carry in BTH and DETH, so that a UD queue pair takes
+// them. Each queue sends as a queue pair of its own, numbered SrcQPN and the
+// queue's number, with PSNs from PSN on; a hello as the one behind them. The
+// P_Key is 0xffff.
+type RoCE struct {
+	QPN     Values  // of the queue pair that they are for, or several
+	QKey    uint32  // that it has
+	SrcQPN  uint32  // 0: DefaultSrcQPN
+	PSN     uint32  // of each queue's first datagram
+	Imm     *uint32 // immediate data; nil: none
+	Payload int     // bytes of payload, 1 to MaxDatagram, in place of Config.Size; 0: the size says
 }
+
+// Defaults and limits of RoCE.
+const (
+	DefaultQKey   = 0x11111111 // what the examples of libibverbs and perftest use
+	DefaultSrcQPN = 0x11
+	MaxDatagram   = 4096 // the largest MTU of RoCE v2
+	MaxQPN        = 1<<24 - 1
+	MaxPSN        = 1<<24 - 1
+)
 
 // CsumMode says who makes the IPv4, TCP and UDP checksums of what is sent.
 type CsumMode uint8

@@ -42,6 +42,23 @@ func ExampleParseRate() {
 	// true rate 10
 }
 
+// Datagrams for two queue pairs of a RoCE v2 device, from many UDP source ports.
+func ExampleRoCE() {
+	c := traffic.Config{
+		TX: "loop:", Proto: traffic.RoCEUD, Size: must(traffic.ParseSize("86-102")), SPort: must(traffic.ParsePorts("sport", "49152-65535")),
+		RoCE: traffic.RoCE{QPN: must(traffic.ParseQPNs("qpn", "0x11,0x13")), QKey: traffic.DefaultQKey},
+	}
+	p := must(traffic.NewPlan(c, &traffic.PortFacts{Port: traffic.Port{URI: "loop:"}}, nil))
+	for k := range uint64(3) {
+		f := must(p.FrameAt(k))
+		fmt.Printf("%d bytes, port %x, queue pair %x, PSN %x\n", len(f)+4, f[34:36], f[47:50], f[51:54])
+	}
+	// Output:
+	// 86 bytes, port c000, queue pair 000011, PSN 000000
+	// 90 bytes, port c001, queue pair 000013, PSN 000001
+	// 94 bytes, port c002, queue pair 000011, PSN 000002
+}
+
 // Sizes count the FCS, as testers do.
 func ExampleParseSize() {
 	var s traffic.Sizes = must(traffic.ParseSize("imix"))

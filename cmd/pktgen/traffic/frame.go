@@ -19,7 +19,7 @@ const (
 	tagBytes  = 16
 )
 
-// headerBytes is the length of all headers of c's frames.
+// headerBytes is the length of all headers in front of the payload of c's frames.
 func headerBytes(c *Config) int {
 	n := ethBytes + ip4Bytes + udpBytes
 	if !c.VLAN.IsZero() {
@@ -31,7 +31,7 @@ func headerBytes(c *Config) int {
 	if c.Proto == TCP {
 		n += tcpBytes - udpBytes
 	}
-	return n
+	return n + c.roceHeaderBytes()
 }
 
 // MinPiece is the smallest TSO.MSS of c: room for a tag, in no frame below the
@@ -41,7 +41,7 @@ func MinPiece(c *Config) int { return max(tagBytes, minFrameSize-fcsBytes-header
 // MinSize is the smallest -s, FCS included, that holds the headers of c's
 // frames and, unless NoTag, the tag.
 func MinSize(c *Config) int {
-	n := headerBytes(c) + fcsBytes
+	n := headerBytes(c) + c.trailerBytes(0) + fcsBytes
 	if !c.NoTag {
 		n += tagBytes
 	}
@@ -54,7 +54,7 @@ func protoName(c *Config) string {
 	if c.Dst.Is6() {
 		s = "IPv6/"
 	}
-	s += map[Proto]string{UDP: "UDP", TCP: "TCP"}[c.Proto]
+	s += map[Proto]string{UDP: "UDP", TCP: "TCP", RoCEUD: "RoCE v2 UD"}[c.Proto]
 	if !c.VLAN.IsZero() {
 		s += " with a VLAN tag"
 	}
@@ -65,19 +65,23 @@ func protoName(c *Config) string {
 // writes the headers and checksums: a second opinion on what ours must be.
 func buildFrame(c *Config, sizeBytes, piece int, byFlow bool) (Frame, error) {
 	f := Frame{SizeBytes: sizeBytes, TagOff: -1, Vary: varyingFields(c, byFlow)}
-	payload := make(gopacket.Payload, sizeBytes-fcsBytes-headerBytes(c))
+	length := sizeBytes - fcsBytes - headerBytes(c) - c.trailerBytes(c.RoCE.Payload)
+	payload := c.datagram(length)
 	stack, err := frameLayers(c, piece)
 	if err != nil {
 		return f, err
 	}
 	buf := gopacket.NewSerializeBuffer()
 	opts := gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}
-	if err := gopacket.SerializeLayers(buf, opts, append(stack, payload)...); err != nil {
+	if err := gopacket.SerializeLayers(buf, opts, append(stack, gopacket.Payload(payload))...); err != nil {
 		return f, fmt.Errorf("pktgen: build a frame of %d bytes: %w", sizeBytes, err)
 	}
 	f.Bytes = append([]byte(nil), buf.Bytes()...)
+	if c.Proto == RoCEUD {
+		c.sealDatagram(f.Bytes)
+	}
 	if !c.NoTag {
-		f.TagOff = len(f.Bytes) - tagBytes
+		f.TagOff = headerBytes(c) + length - tagBytes
 	}
 	return f, nil
 }
@@ -95,7 +99,7 @@ func frameLayers(c *Config, piece int) ([]gopacket.SerializableLayer, error) {
 		eth.EthernetType = layers.EthernetTypeDot1Q
 		stack = append(stack, tag)
 	}
-	next := map[Proto]layers.IPProtocol{UDP: layers.IPProtocolUDP, TCP: layers.IPProtocolTCP}[c.Proto]
+	next := map[Proto]layers.IPProtocol{UDP: layers.IPProtocolUDP, TCP: layers.IPProtocolTCP, RoCEUD: layers.IPProtocolUDP}[c.Proto]
 	src := c.Src.Addr(0, fieldSeed(seed, "src")).AsSlice()
 	dst := c.Dst.Addr(0, fieldSeed(seed, "dst")).AsSlice()
 	var ip gopacket.NetworkLayer
@@ -153,6 +157,7 @@ func varyingFields(c *Config, byFlow bool) []Vary {
 		{Name: "dst", Off: dst, LenBytes: addrBytes, MaskBits: addrBytes * 8, Values: c.Dst, InHeaders: true},
 		{Name: "sport", Off: l4, LenBytes: 2, MaskBits: 16, Values: c.SPort, InHeaders: true},
 		{Name: "dport", Off: l4 + 2, LenBytes: 2, MaskBits: 16, Values: c.DPort, InHeaders: true},
+		{Name: "qpn", Off: l4 + udpBytes + 4, LenBytes: 4, MaskBits: 24, Values: c.RoCE.QPN, InHeaders: true},
 	}
 	var out []Vary
 	for _, v := range all {
@@ -168,7 +173,7 @@ func varyingFields(c *Config, byFlow bool) []Vary {
 // zero: what plan shows, and what a test compares the wire with.
 func (p *Plan) FrameAt(k uint64) ([]byte, error) {
 	f := p.Frames[p.SizeAt(k)]
-	c := p.Config
+	c := *p.configOf(int(k%uint64(p.Queues)), k/uint64(p.Queues))
 	for _, v := range f.Vary {
 		x := v.Values.at(p.valueIndex(v, k), v.Seed)
 		one := oneValue(v.Values.kind, x, "")
@@ -189,6 +194,8 @@ func (p *Plan) FrameAt(k uint64) ([]byte, error) {
 			c.SPort = one
 		case "dport":
 			c.DPort = one
+		case "qpn":
+			c.RoCE.QPN = one
 		}
 	}
 	piece := k / uint64(p.Queues) % uint64(c.TSO.segments())

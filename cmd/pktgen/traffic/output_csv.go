@@ -10,7 +10,7 @@ var csvHeader = []string{
 	"fragment_packets", "hello_packets", "late_packets", "early_packets", "unsent_packets", "send_failed_packets",
 	"rx_ring_drops_packets", "tx_pps", "tx_l2_bps", "tx_l1_bps", "rx_pps", "rx_l2_bps", "rx_l1_bps",
 	"latency_samples_count", "latency_ns.min", "latency_ns.mean", "latency_ns.p50", "latency_ns.p90", "latency_ns.p99",
-	"latency_ns.p99.9", "latency_ns.p99.99", "latency_ns.p99.999", "latency_ns.max",
+	"latency_ns.p99.9", "latency_ns.p99.99", "latency_ns.p99.999", "latency_ns.max", "bad_icrc_packets", "weak_icrc_packets",
 }
 
 func csvInterval(i *Interval) []string {
@@ -36,11 +36,12 @@ func csvRow(record string, elapsedNS int64, c *Counts, r *Rates, samples uint64,
 	}
 	row = append(row, strconv.FormatUint(samples, 10))
 	if l == nil {
-		return append(row, make([]string, len(csvHeader)-len(row))...)
+		row = append(row, make([]string, 9)...)
+	} else {
+		row = append(row, strconv.FormatInt(l.Min, 10), strconv.FormatFloat(l.Mean, 'f', 1, 64))
+		for _, n := range []int64{l.P50, l.P90, l.P99, l.P999, l.P9999, l.P99999, l.Max} {
+			row = append(row, strconv.FormatInt(n, 10))
+		}
 	}
-	row = append(row, strconv.FormatInt(l.Min, 10), strconv.FormatFloat(l.Mean, 'f', 1, 64))
-	for _, n := range []int64{l.P50, l.P90, l.P99, l.P999, l.P9999, l.P99999, l.Max} {
-		row = append(row, strconv.FormatInt(n, 10))
-	}
-	return row
+	return append(row, strconv.FormatUint(c.BadICRC, 10), strconv.FormatUint(c.WeakICRC, 10))
 }

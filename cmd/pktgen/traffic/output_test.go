@@ -18,7 +18,7 @@ func TestCSVHeaderIsStable(t *testing.T) {
 		"duplicate_packets,reordered_packets,stale_packets,foreign_packets,corrupt_packets,fragment_packets,hello_packets," +
 		"late_packets,early_packets,unsent_packets,send_failed_packets,rx_ring_drops_packets,tx_pps,tx_l2_bps,tx_l1_bps," +
 		"rx_pps,rx_l2_bps,rx_l1_bps,latency_samples_count,latency_ns.min,latency_ns.mean,latency_ns.p50,latency_ns.p90," +
-		"latency_ns.p99,latency_ns.p99.9,latency_ns.p99.99,latency_ns.p99.999,latency_ns.max"
+		"latency_ns.p99,latency_ns.p99.9,latency_ns.p99.99,latency_ns.p99.999,latency_ns.max,bad_icrc_packets,weak_icrc_packets"
 	if got := strings.Join(csvHeader, ","); got != want {
 		t.Errorf("header changed:\n got %s\nwant %s", got, want)
 	}
@@ -27,7 +27,7 @@ func TestCSVHeaderIsStable(t *testing.T) {
 // TestCSVCellsAreTheReportsNumbers compares each cell with the key of its column.
 func TestCSVCellsAreTheReportsNumbers(t *testing.T) {
 	r := fullReport(t)
-	r.Counts = Counts{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18}
+	r.Counts = Counts{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20}
 	var out bytes.Buffer
 	w := NewWriter(&out, results.CSV)
 	w.Interval(&Interval{Record: "interval"})

@@ -22,7 +22,7 @@ func PlanText(p *Plan) string {
 	}
 	mean, _ := c.Size.Mean().Float64()
 	fmt.Fprintf(&b, "plan: %s B (%s on wire) x %s, %s flows, %s\n", c.Size, results.Trim(mean+results.L1OverheadBytes, 1)+" B", p.rateText(), results.Group(uint64(p.Flows)), p.limitText())
-	fmt.Fprintf(&b, "%s -> %s  %s  dmac %s  run %s\n", c.Src, c.Dst, protoName(c), c.DMAC, results.OrDash(c.Run))
+	fmt.Fprintf(&b, "%s -> %s  %s%s  dmac %s  run %s\n", c.Src, c.Dst, protoName(c), c.roceText(), c.DMAC, results.OrDash(c.Run))
 	return b.String()
 }
 
@@ -112,7 +112,7 @@ func writeCounts(b *strings.Builder, r *Report) {
 	for _, x := range []struct {
 		n    uint64
 		name string
-	}{{r.Stale, "stale"}, {r.Corrupt, "corrupt"}, {r.Fragment, "fragments"}, {r.Early, "early"}, {r.SendFailed, "failed to send"}, {r.RingDrops, "receive ring drops"}, {r.Hello, "hello"}} {
+	}{{r.Stale, "stale"}, {r.Corrupt, "corrupt"}, {r.BadICRC, "of them by their ICRC"}, {r.WeakICRC, "by the weak check of the ICRC"}, {r.Fragment, "fragments"}, {r.Early, "early"}, {r.SendFailed, "failed to send"}, {r.RingDrops, "receive ring drops"}, {r.Hello, "hello"}} {
 		if x.n > 0 {
 			odd = append(odd, results.Group(x.n)+" "+x.name)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/bluering/bluering/cmd/internal/results"
 	"github.com/bluering/bluering/internal/clock"
+	"github.com/bluering/bluering/internal/proto"
 )
 
 // PortFacts is what a plan needs to know of an open port.
@@ -112,6 +113,9 @@ func (c *Config) fill(tx, rx *PortFacts) error {
 	if err := checkKinds(c); err != nil {
 		return err
 	}
+	if err := c.checkRoCE(); err != nil {
+		return err
+	}
 	switch {
 	case c.TTL > 255:
 		return results.Usage("ttl", strconv.Itoa(c.TTL), "use 1 to 255")
@@ -138,14 +142,17 @@ func (c *Config) fill(tx, rx *PortFacts) error {
 	if err := c.fillMACs(tx, rx); err != nil {
 		return err
 	}
+	if c.Proto == RoCEUD {
+		return c.fillRoCE()
+	}
 	return c.fillTSO()
 }
 
-// checkKinds refuses ports that no frame of pktgen's can pass, or pass between.
+// checkKinds refuses ports that no frame of the run can pass, or pass between.
 func checkKinds(c *Config) error {
 	for _, uri := range []string{c.TX, c.RX} {
-		if strings.HasPrefix(uri, "udp:") {
-			return results.Usage("port", uri, "carries RoCE v2 datagrams only, and no frames of pktgen's; use packet:INTERFACE or xdp:INTERFACE, or udecho")
+		if _, ok := udpPort(uri); ok && c.TX != "" && c.Proto != RoCEUD {
+			return results.Usage("port", uri, "carries RoCE v2 datagrams only; use --proto roce-ud, or packet:INTERFACE or xdp:INTERFACE")
 		}
 	}
 	from, fromLoop := loopName(c.TX)
@@ -191,9 +198,9 @@ func (c *Config) fillTSO() error {
 	head := headerBytes(c) + fcsBytes
 	c.Size = Sizes{text: strconv.Itoa(head + t.MSS)}
 	for range n - 1 {
-		c.Size.entries = append(c.Size.entries, sizeEntry{head + t.MSS, 1})
+		c.Size.entries = append(c.Size.entries, sizeEntry{size: head + t.MSS, weight: 1})
 	}
-	c.Size.entries = append(c.Size.entries, sizeEntry{head + t.rest(), 1})
+	c.Size.entries = append(c.Size.entries, sizeEntry{size: head + t.rest(), weight: 1})
 	if t.rest() != t.MSS {
 		c.Size.text = fmt.Sprintf("%dx%d,%d", n-1, head+t.MSS, head+t.rest())
 	}
@@ -208,6 +215,9 @@ var (
 )
 
 func (c *Config) fillAddresses(tx, rx *PortFacts) error {
+	if err := c.fillUDPAddresses(); err != nil {
+		return err
+	}
 	is6 := c.Src.Is6() || c.Dst.Is6() || !c.FlowLabel.IsZero()
 	own := func(f *PortFacts, fallback4, fallback6 string) Values {
 		text, safe, a := fallback4, bench4, netip.Addr{}
@@ -249,18 +259,26 @@ const (
 // fillPorts gives every flow its own tuple: fields that vary do so by flow
 // number, and the source port is the default one.
 func (c *Config) fillPorts() error {
+	dport, first, most := uint64(defaultDPort), uint64(flowPortFirst), uint64(flowPorts)
+	if c.Proto == RoCEUD {
+		dport = proto.RoCEPort
+		var err error
+		if first, most, err = c.rocePorts(); err != nil {
+			return err
+		}
+	}
 	if c.DPort.IsZero() {
-		c.DPort = oneValue(kindPort, u128{0, defaultDPort}, strconv.Itoa(defaultDPort))
+		c.DPort = oneValue(kindPort, u128{0, dport}, strconv.FormatUint(dport, 10))
 	}
 	tuples := c.tuples()
 	if c.SPort.IsZero() {
 		n := uint64(1)
 		if c.Flows > 1 && tuples < uint64(c.Flows) {
-			n = min(uint64(c.Flows), flowPorts)
+			n = min(uint64(c.Flows), most)
 		}
-		c.SPort = Values{kind: kindPort, first: u128{0, flowPortFirst}, count: n, text: strconv.Itoa(flowPortFirst)}
+		c.SPort = Values{kind: kindPort, first: u128{0, first}, count: n, text: strconv.FormatUint(first, 10)}
 		if n > 1 {
-			c.SPort.text = fmt.Sprintf("%d-%d", flowPortFirst, flowPortFirst+n-1)
+			c.SPort.text = fmt.Sprintf("%d-%d", first, first+n-1)
 		}
 		tuples = c.tuples()
 	}
@@ -274,7 +292,7 @@ func (c *Config) fillPorts() error {
 // together: the least common multiple of their lengths.
 func (c *Config) tuples() uint64 {
 	n := uint64(1)
-	for _, v := range []Values{c.Src, c.Dst, c.SPort, c.DPort, c.VLAN, c.FlowLabel, c.SMAC, c.DMAC} {
+	for _, v := range []Values{c.Src, c.Dst, c.SPort, c.DPort, c.VLAN, c.FlowLabel, c.SMAC, c.DMAC, c.RoCE.QPN} {
 		l := v.Len()
 		if l < 2 || v.Mode() == Rand {
 			continue
@@ -295,11 +313,11 @@ func (c *Config) fillMACs(tx, rx *PortFacts) error {
 		return nil
 	}
 	switch {
-	case rx != nil && rx.URI != tx.URI:
+	case rx != nil && rx.URI != tx.URI && rx.Kind != "udp": // whose address no Ethernet knows
 		c.DMAC = oneMAC(rx.HWAddr)
 	case rx != nil && rx.Kind == "loop":
 		c.DMAC = oneMAC(rx.HWAddr)
-	case tx.IfIndex == 0: // no kernel interface, so no neighbours: the loop's second port
+	case tx.IfIndex == 0, tx.Kind == "udp": // no kernel interface, so no neighbours: the loop's second port
 		c.DMAC = oneMAC([6]byte{2, 0, 0, 0, 0, 2})
 	case tx.HWAddr == [6]byte{}: // the kernel's loopback, where all that is sent comes back
 		c.DMAC = oneMAC(tx.HWAddr)
@@ -323,12 +341,17 @@ func checkSizes(c *Config, tx, rx *PortFacts) error {
 		}
 		return results.Usage("size", c.Size.String(), hint)
 	}
+	if c.Proto == RoCEUD {
+		if err := c.checkRoCESizes(); err != nil {
+			return err
+		}
+	}
 	for _, f := range []*PortFacts{tx, rx} {
 		if f == nil || f.MaxFrame <= 0 {
 			continue
 		}
 		limit := f.MaxFrame + fcsBytes
-		if c.VLAN.IsZero() {
+		if c.VLAN.IsZero() && f.Kind != "udp" { // which has no room for a tag
 			limit -= vlanBytes
 		}
 		if most := limit - headerBytes(c) - fcsBytes; c.TSO.MSS > most {

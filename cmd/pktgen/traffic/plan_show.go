@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/bluering/bluering/cmd/internal/results"
+	"github.com/bluering/bluering/internal/proto"
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 )
@@ -193,7 +194,7 @@ func dump(raw []byte) string {
 
 func (p *Plan) tagText() string {
 	if p.Tagged {
-		return fmt.Sprintf(", the last %d bytes before it hold the tag (shown empty)", tagBytes)
+		return fmt.Sprintf(", the last %d bytes of its payload hold the tag (shown empty)", tagBytes)
 	}
 	return ""
 }
@@ -208,6 +209,13 @@ func decoded(raw []byte) string {
 			continue
 		}
 		fmt.Fprintf(&b, "  %s\n", strings.Join(strings.Fields(gopacket.LayerString(l)), " "))
+	}
+	if h := new(proto.Headers); proto.Parse(raw, h) && h.DstPort == proto.RoCEPort {
+		var u proto.UD
+		if _, ok := proto.ParseUD(raw[h.PayloadOff:h.PayloadEnd], &u); ok {
+			fmt.Fprintf(&b, "  RoCE v2 {Opcode=%#x DestQP=%#x SrcQP=%#x PSN=%d Q_Key=%#x P_Key=%#x Imm=%#x Pad=%d ICRC=%#08x}\n",
+				u.Opcode, u.DestQP, u.SrcQP, u.PSN, u.QKey, u.PKey, u.Imm, u.Pad, proto.LoadICRC(raw[h.PayloadEnd-proto.ICRCBytes:]))
+		}
 	}
 	if e := packet.ErrorLayer(); e != nil {
 		fmt.Fprintf(&b, "  not decodable: %v\n", e.Error())

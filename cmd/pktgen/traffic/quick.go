@@ -9,7 +9,7 @@ import (
 )
 
 // plainUDP is the quick way of the commonest frame: Ethernet without a tag, IPv4 without options and whole, UDP with room
-// for a tag, both checksums there and right, lengths that agree. end is where the payload ends. All that differs is left
+// for a tag, to another port than RoCE's, both checksums there and right, lengths that agree. end is where the payload ends. All that differs is left
 // to proto.Parse and isCorrupt: ok means that they would find nothing wrong either.
 func plainUDP(b []byte) (end int, ok bool) {
 	const (
@@ -26,7 +26,7 @@ func plainUDP(b []byte) (end int, ok bool) {
 	// EtherType, version and header length; fragment bits and protocol; both lengths.
 	odd := (binary.LittleEndian.Uint32(h[12:])^0x450008)&0xffffff | (binary.LittleEndian.Uint32(h[l3+6:])^proto.ProtoUDP<<24)&0xff00ff3f |
 		(uint32(binary.BigEndian.Uint16(h[l3+2:])) ^ uint32(length+proto.IPv4Bytes))
-	if odd != 0 || end < least || end > len(b) || h[l4+6]|h[l4+7] == 0 {
+	if odd != 0 || end < least || end > len(b) || h[l4+6]|h[l4+7] == 0 || binary.BigEndian.Uint16(h[l4+2:]) == proto.RoCEPort {
 		return 0, false
 	}
 	// A sum of little-endian words is the sum of big-endian ones with its two bytes swapped, and so right when that is.

@@ -16,7 +16,7 @@ import (
 // slowly is what rawIn does without plainUDP.
 func slowly(frame []byte) (end int, good bool) {
 	var h proto.Headers
-	if !proto.Parse(frame, &h) || isCorrupt(frame, &h) || h.Fragment || h.Status != proto.OK {
+	if !proto.Parse(frame, &h) || isCorrupt(frame, &h) || h.Fragment || h.Status != proto.OK || h.DstPort == proto.RoCEPort {
 		return 0, false
 	}
 	return h.PayloadEnd, true

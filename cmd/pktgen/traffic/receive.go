@@ -12,9 +12,11 @@ import (
 // arrival is a received frame with what its headers say. Data is the port's memory until Release.
 type arrival struct {
 	Data     []byte
-	Corrupt  bool // an IPv4, TCP or UDP checksum is wrong
+	Corrupt  bool // an IPv4, TCP or UDP checksum is wrong, or an ICRC
 	Fragment bool
-	TagEnd   int // end of the L4 payload as the IP length says; 0: no such payload
+	BadICRC  bool // it is the ICRC
+	WeakICRC bool // the ICRC is right for some IPv4 identification: the packet's own is not known
+	TagEnd   int  // end of the L4 payload as the IP length says, of a RoCE v2 datagram's own; 0: no such payload
 }
 
 // inPort is where frames arrive. Poll hands out what has come, in order, with times on the run's clock; the frames
@@ -64,6 +66,7 @@ type receiver struct {
 	received, recvBytes uint64
 	foreign, corrupt    uint64
 	fragment, hello     uint64
+	badICRC, weakICRC   uint64
 	early               uint64
 	first, last         int64 // arrivals of ours, as clock readings
 
@@ -137,7 +140,13 @@ func (r *receiver) take(f *arrival, at int64) {
 	}
 	if f.Corrupt {
 		r.corrupt++
+		if f.BadICRC {
+			r.badICRC++
+		}
 		return
+	}
+	if f.WeakICRC {
+		r.weakICRC++
 	}
 	if !r.tagged {
 		r.book(f, at)
@@ -236,6 +245,7 @@ func (r *receiver) plausible(seq uint64, sinceEpoch, delay int64) bool {
 func (r *receiver) counts(c *Counts) {
 	c.Received, c.RecvBytes = r.received, r.recvBytes
 	c.Foreign, c.Corrupt, c.Fragment, c.Hello, c.Early = r.foreign, r.corrupt, r.fragment, r.hello, r.early
+	c.BadICRC, c.WeakICRC = r.badICRC, r.weakICRC
 	c.Unique = r.unique()
 	if r.tagged {
 		c.Duplicate, c.Reordered, c.Stale = r.tracker.duplicate, r.tracker.reordered, r.tracker.stale

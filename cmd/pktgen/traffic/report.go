@@ -70,6 +70,8 @@ type Counts struct {
 	Stale      uint64 `json:"stale_packets"` // older than the window: not judged
 	Foreign    uint64 `json:"foreign_packets"`
 	Corrupt    uint64 `json:"corrupt_packets"`
+	BadICRC    uint64 `json:"bad_icrc_packets"`  // of the corrupt: RoCE v2 with a wrong ICRC
+	WeakICRC   uint64 `json:"weak_icrc_packets"` // udp: whose ICRC is right for an IPv4 identification other than 0
 	Fragment   uint64 `json:"fragment_packets"`
 	Hello      uint64 `json:"hello_packets"`
 	Late       uint64 `json:"late_packets"`   // slots missed by more than may be caught up: put off or left out
@@ -148,4 +150,10 @@ type ConfigEcho struct {
 	Csum       string `json:"checksums"`     // "software" or "offload"
 	TSOMSS     int    `json:"tso_mss_bytes"` // 0: no segmentation
 	TSOPayload int    `json:"tso_payload_bytes"`
+	QPN        string `json:"qpn"` // of RoCE v2, as the next five; empty: not RoCE v2
+	QKey       string `json:"qkey"`
+	SrcQPN     string `json:"src_qpn"`       // of the first queue
+	PSN        string `json:"psn"`           // of each queue's first datagram
+	Imm        string `json:"imm"`           // empty: none
+	Payload    int    `json:"payload_bytes"` // as asked; 0: the size says
 }

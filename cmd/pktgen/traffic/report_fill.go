@@ -68,7 +68,7 @@ func RatesOf(c *Counts, elapsedNS int64) Rates {
 // filled in.
 func (p *Plan) echo() ConfigEcho {
 	c := &p.Config
-	return ConfigEcho{
+	echo := ConfigEcho{
 		TX: c.TX, RX: c.RX, Rate: c.Rate.String(), Count: c.Count, DurationNS: int64(c.Duration), Size: c.Size.String(),
 		Proto: c.Proto.String(), Src: c.Src.String(), Dst: c.Dst.String(), SPort: c.SPort.String(), DPort: c.DPort.String(),
 		SMAC: c.SMAC.String(), DMAC: c.DMAC.String(), VLAN: c.VLAN.String(), FlowLabel: c.FlowLabel.String(), TTL: c.TTL,
@@ -76,7 +76,17 @@ func (p *Plan) echo() ConfigEcho {
 		OnLate: c.OnLate.String(), Tag: !c.NoTag, Hello: c.Hello,
 		Csum: c.Csum.String(), TSOMSS: c.TSO.MSS, TSOPayload: c.TSO.Payload,
 	}
+	if r := &c.RoCE; c.Proto == RoCEUD {
+		echo.QPN, echo.QKey, echo.SrcQPN = r.QPN.String(), hexText(r.QKey), hexText(r.SrcQPN)
+		echo.PSN, echo.Payload = hexText(r.PSN), r.Payload
+		if r.Imm != nil {
+			echo.Imm = hexText(*r.Imm)
+		}
+	}
+	return echo
 }
+
+func hexText(v uint32) string { return fmt.Sprintf("%#x", v) }
 
 // macText formats a port's address; all zero is empty.
 func macText(m [6]byte) string {

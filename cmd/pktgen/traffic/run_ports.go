@@ -209,10 +209,14 @@ const (
 
 // withRing is the receive port's device string with a ring that holds a second
 // of the offered rate, unless its own parameters say otherwise: what the ring
-// drops makes a run inconclusive. With --tso the frames are the pieces.
+// drops makes a run inconclusive. Sizes may follow from --tso or --payload.
 func withRing(c *Config) string {
 	sized := *c
-	if err := sized.fillTSO(); err != nil {
+	fill := sized.fillTSO
+	if c.Proto == RoCEUD {
+		fill = sized.fillRoCE
+	}
+	if sized.fillAddresses(nil, nil) != nil || fill() != nil {
 		return c.RX // the plan says so
 	}
 	c = &sized
@@ -261,7 +265,7 @@ func (o *openedPorts) prepare(p *Plan, t Token) error {
 		return portFailed(p.Config.RX, err)
 	}
 	o.rx = port
-	o.in = &rawIn{q: port.Rx(0), dev: o.rxDev}
+	o.in = &rawIn{q: port.Rx(0), dev: o.rxDev, guessID: guessesID(p.Config.RX)}
 	o.apart = o.rxDev.Caps().IsWire
 	o.finite = o.rxDev.Caps().Kind == "pcap"
 	o.drops = o.countDrops
@@ -295,12 +299,12 @@ func (o *openedPorts) prepareSend(p *Plan, t Token) (err error) {
 		return portFailed(p.Config.TX, err)
 	}
 	o.tx = port
-	tmpl, err := p.template()
-	if err != nil {
-		return err
-	}
 	out := &rawOut{dev: o.txDev, plan: p, clk: o.clk, helloKey: proto.NewTagKey(t.RunID ^ helloKeyMix)}
 	for q := range p.Queues {
+		tmpl, err := p.template(q)
+		if err != nil {
+			return err
+		}
 		if p.Config.TSO.MSS > 0 {
 			s := newTSOQueue(p, q, port.Tx(q), tmpl, proto.NewTagKey(t.RunID))
 			out.txs = append(out.txs, port.Tx(q))
@@ -459,9 +463,12 @@ func (o *rawOut) Hello(kind uint32, total uint64) error {
 	if f.TagOff < 0 {
 		return nil // no tags, no marks
 	}
-	frame := append([]byte(nil), f.Bytes...)
-	o.helloKey.Put(frame[f.TagOff:], kind, total, 0)
-	tmpl, err := raw.NewTemplateBytes(frame)
+	f, err := buildFrame(o.plan.configOf(o.plan.Queues, o.helloFrames), f.SizeBytes, 0, false)
+	if err != nil {
+		return fmt.Errorf("hello: %w", err)
+	}
+	o.helloKey.Put(f.Bytes[f.TagOff:], kind, total, 0)
+	tmpl, err := o.plan.newTemplate(f.Bytes)
 	if err != nil {
 		return fmt.Errorf("hello: %w", err)
 	}
@@ -490,6 +497,9 @@ type rawIn struct {
 	q    *raw.RxQueue
 	dev  *engine.Device
 	head proto.Headers
+	ud   proto.UD
+	// guessID: the identifications of IPv4 packets are not known, only made up.
+	guessID bool
 }
 
 // Poll hands out what has come.
@@ -515,6 +525,9 @@ func (r *rawIn) Describe(in *raw.RxFrame, a *arrival) {
 	if !proto.Parse(in.Data, h) {
 		return
 	}
+	if h.DstPort == proto.RoCEPort && r.describeDatagram(in, a) {
+		return
+	}
 	if in.Flags&engine.WCCsumOK == 0 {
 		a.Corrupt = isCorrupt(in.Data, h)
 	}
@@ -527,14 +540,21 @@ func (r *rawIn) Describe(in *raw.RxFrame, a *arrival) {
 // isCorrupt verifies the checksums there are. That of an IPv4 header comes first: whatever else is odd about the
 // frame may be due to the bit that it finds.
 func isCorrupt(frame []byte, h *proto.Headers) bool {
-	if ip := frame[h.L3Off:]; h.EtherType == proto.EtherTypeIPv4 && len(ip) >= proto.IPv4Bytes && ip[0]>>4 == 4 {
-		if n := int(ip[0]&15) * 4; n >= proto.IPv4Bytes && n <= len(ip) && !csum.VerifyIPv4(ip[:n]) {
-			return true
-		}
+	if hasWrongIPv4(frame, h) {
+		return true
 	}
 	segment := h.PayloadEnd - h.L4Off
 	whole := h.Status == proto.OK || h.Status == proto.BadL4 && h.L4Proto == proto.ProtoTCP && segment >= proto.TCPBytes
 	return whole && !h.Fragment && !h.Routed && !csum.VerifyL4(frame, h.L3Off, h.L4Off, h.PayloadEnd, h.L4Proto)
+}
+
+func hasWrongIPv4(frame []byte, h *proto.Headers) bool {
+	ip := frame[h.L3Off:]
+	if h.EtherType != proto.EtherTypeIPv4 || len(ip) < proto.IPv4Bytes || ip[0]>>4 != 4 {
+		return false
+	}
+	n := int(ip[0]&15) * 4
+	return n >= proto.IPv4Bytes && n <= len(ip) && !csum.VerifyIPv4(ip[:n])
 }
 
 // Release gives the n oldest frames back.

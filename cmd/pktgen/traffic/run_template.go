@@ -7,9 +7,13 @@ import (
 )
 
 // template is the plan's frames as a raw template: the same fields in the same
-// orders, so that frame k there is FrameAt(k).
-func (p *Plan) template() (*raw.Template, error) {
-	t, err := raw.NewTemplateBytes(p.Frames[0].Bytes)
+// orders, so that frame k of queue q there is FrameAt(k).
+func (p *Plan) template(q int) (*raw.Template, error) {
+	frame, err := buildFrame(p.configOf(q, 0), p.Frames[0].SizeBytes, 0, false)
+	if err != nil {
+		return nil, err
+	}
+	t, err := p.newTemplate(frame.Bytes)
 	if err != nil {
 		return nil, fmt.Errorf("template: %w", err)
 	}
@@ -34,9 +38,18 @@ func (p *Plan) template() (*raw.Template, error) {
 	return t, nil
 }
 
+// newTemplate is the template of a frame of the plan's kind.
+func (p *Plan) newTemplate(frame []byte) (*raw.Template, error) {
+	t, err := raw.NewTemplateBytes(frame)
+	if err == nil && p.Config.Proto == RoCEUD {
+		err = t.SetRoCE()
+	}
+	return t, err
+}
+
 var fieldKinds = map[string]raw.Kind{
 	"dmac": raw.DstMAC, "smac": raw.SrcMAC, "vlan": raw.VLANID, "flow-label": raw.FlowLabel,
-	"src": raw.SrcAddr, "dst": raw.DstAddr, "sport": raw.SrcPort, "dport": raw.DstPort,
+	"src": raw.SrcAddr, "dst": raw.DstAddr, "sport": raw.SrcPort, "dport": raw.DstPort, "qpn": raw.DestQPN,
 }
 
 // field is v as a raw field.

@@ -33,7 +33,13 @@ func TestTemplateWritesThePlansFrames(t *testing.T) {
 		"IPv6 over 64 bits": {Src: parse(ParseAddrs("src", "2001:2::1")), Dst: parse(ParseAddrs("dst", "2001:2::ffff:ffff:ffff:fffe-2001:2:0:1::5")), Size: size("128")},
 		"imix":              {Size: size("imix")},
 		"random sizes":      {Size: size("64-80:rand"), SPort: parse(ParsePorts("sport", "1-9"))},
-		"TCP":               {Proto: TCP, Size: size("74,99,128"), DPort: parse(ParsePorts("dport", "80-90"))},
+		"RoCE v2": {Proto: RoCEUD, Size: size("86,1518,90"), SPort: parse(ParsePorts("sport", "49152-65535:rand")), Src: parse(ParseAddrs("src", "198.18.0.0/24")),
+			RoCE: RoCE{QPN: parse(ParseQPNs("qpn", "2,0xffffff,77-80")), QKey: 0x80010000, PSN: MaxPSN - 3}},
+		"RoCE v2 over IPv6": {Proto: RoCEUD, Size: size("110-200:rand"), Src: parse(ParseAddrs("src", "2001:2::/112:rand")), Dst: parse(ParseAddrs("dst", "2001:2::1:0-2001:2::1:9")),
+			FlowLabel: parse(ParseFlowLabels("flow-label", "0-99")), VLAN: parse(ParseVLANs("vlan", "100-110")), RoCE: RoCE{QPN: parse(ParseQPNs("qpn", "2"))}},
+		"padded RoCE v2 with immediate data": {Proto: RoCEUD, SPort: parse(ParsePorts("sport", "49152-65535")),
+			RoCE: RoCE{QPN: parse(ParseQPNs("qpn", "5-6:dec")), Payload: 17, Imm: new(uint32)}},
+		"TCP": {Proto: TCP, Size: size("74,99,128"), DPort: parse(ParsePorts("dport", "80-90"))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.Seed = 42
@@ -44,7 +50,7 @@ func TestTemplateWritesThePlansFrames(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			tmpl, err := p.template()
+			tmpl, err := p.template(0)
 			if err != nil {
 				t.Fatal(err)
 			}

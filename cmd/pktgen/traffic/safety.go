@@ -75,6 +75,9 @@ func kernelPort(uri string) (ifname, netns string, ok bool) {
 // carries the default route: a generator on it saws the branch its user sits
 // on. Call it before the port is opened.
 func CheckPort(uri string, allowMgmt bool) error {
+	if u, ok := udpPort(uri); ok && u.addr.IsValid() {
+		return checkAddress(uri, u, allowMgmt)
+	}
 	ifname, netns, ok := kernelPort(uri)
 	if !ok {
 		return nil
@@ -90,4 +93,16 @@ func CheckPort(uri string, allowMgmt bool) error {
 		return nil
 	}
 	return results.Usage("port", uri, fmt.Sprintf("%s carries the default route; use another interface, or --allow-mgmt if losing this machine's network is acceptable", ifname))
+}
+
+// checkAddress is CheckPort for a port on an address. One that no interface has is left to the opening.
+func checkAddress(uri string, u udpURI, allowMgmt bool) error {
+	ifname, err := interfaceOf(u.addr, u.netns)
+	if err != nil || ifname == "" || allowMgmt {
+		return nil
+	}
+	if carries, err := carriesDefaultRoute(ifname, u.netns); err != nil || !carries {
+		return nil
+	}
+	return results.Usage("port", uri, fmt.Sprintf("%s, which has that address, carries the default route; use another address, or --allow-mgmt if losing this machine's network is acceptable", ifname))
 }

@@ -29,6 +29,33 @@ func handleIn(name string) (*netlink.Handle, error) {
 	return netlink.NewHandleAt(ns)
 }
 
+// interfaceOf is the name of the interface that has an address; empty: none has.
+func interfaceOf(addr netip.Addr, ns string) (ifname string, err error) {
+	h, err := handleIn(ns)
+	if err != nil {
+		return "", err
+	}
+	defer h.Close()
+	list, err := h.AddrList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return "", err
+	}
+	for _, a := range list {
+		ip, _ := netip.AddrFromSlice(a.IP)
+		if ip.Unmap() != addr.WithZone("") {
+			continue
+		}
+		link, err := h.LinkByIndex(a.LinkIndex)
+		if err != nil {
+			return "", err
+		}
+		if name := link.Attrs().Name; addr.Zone() == "" || addr.Zone() == name {
+			return name, nil
+		}
+	}
+	return "", nil
+}
+
 func carriesDefaultRoute(ifname, ns string) (bool, error) {
 	h, err := handleIn(ns)
 	if err != nil {

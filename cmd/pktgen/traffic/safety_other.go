@@ -10,6 +10,8 @@ import (
 
 func carriesDefaultRoute(ifname, ns string) (bool, error) { return false, nil }
 
+func interfaceOf(addr netip.Addr, ns string) (ifname string, err error) { return "", nil }
+
 func neighbour(tx *PortFacts, dst netip.Addr) (mac [6]byte, err error) {
 	return mac, results.Usage("dmac", "", "no neighbour table here; use --dmac MAC or --rx PORT")
 }

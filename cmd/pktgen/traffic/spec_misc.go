@@ -56,12 +56,12 @@ func ParseCsum(s string) (CsumMode, error) {
 	return 0, results.Usage("csum", s, "not a way to make checksums; use software or offload (the device makes them)")
 }
 
-// ParseProto reads udp or tcp.
+// ParseProto reads udp, tcp or roce-ud.
 func ParseProto(s string) (Proto, error) {
-	for _, p := range []Proto{UDP, TCP} {
+	for _, p := range []Proto{UDP, TCP, RoCEUD} {
 		if strings.EqualFold(s, p.String()) {
 			return p, nil
 		}
 	}
-	return 0, results.Usage("proto", s, "not a protocol; use udp or tcp")
+	return 0, results.Usage("proto", s, "not a protocol; use udp, tcp or roce-ud")
 }

@@ -19,7 +19,10 @@ type Sizes struct {
 	text    string
 }
 
-type sizeEntry struct{ size, weight int }
+type sizeEntry struct {
+	size, weight int
+	ranged       bool // one of a range
+}
 
 // Frame sizes with FCS. What a port takes at most is its own matter.
 const (
@@ -39,7 +42,7 @@ func ParseSize(s string) (Sizes, error) {
 	out.random = isRandom
 	body, _ = strings.CutSuffix(body, ":inc")
 	if body == "imix" {
-		out.entries = []sizeEntry{{64, 28}, {594, 16}, {1518, 4}}
+		out.entries = []sizeEntry{{size: 64, weight: 28}, {size: 594, weight: 16}, {size: 1518, weight: 4}}
 		return out, nil
 	}
 	for _, part := range strings.Split(body, ",") {
@@ -60,7 +63,7 @@ func ParseSize(s string) (Sizes, error) {
 			return Sizes{}, results.Usage("size", s, "the range's end is below its start; use "+sizeWants)
 		}
 		for size := a; size <= b; size++ {
-			out.entries = append(out.entries, sizeEntry{size, 1})
+			out.entries = append(out.entries, sizeEntry{size, 1, isRange})
 		}
 		if len(out.entries) > maxFrameSize {
 			return Sizes{}, results.Usage("size", s, "too many sizes; use "+sizeWants)
@@ -79,7 +82,7 @@ func (s Sizes) String() string {
 
 func (s Sizes) list() []sizeEntry {
 	if len(s.entries) == 0 {
-		return []sizeEntry{{minFrameSize, 1}}
+		return []sizeEntry{{size: minFrameSize, weight: 1}}
 	}
 	return s.entries
 }

@@ -44,6 +44,7 @@ const (
 	kindPort
 	kindVLAN
 	kindFlowLabel
+	kindQPN
 )
 
 // u128 is a field's value: an IPv6 address needs all of it.
@@ -148,6 +149,7 @@ var (
 	specPort = fieldSpec{"port", "0-65535: a port, a range 1000-2000, a list, each with :inc, :dec or :rand", "1024-65535", uintParser(65535, kindPort)}
 	specVLAN = fieldSpec{"vlan", "0-4094: an id, a range 100-200, a list, each with :inc, :dec or :rand", "1-4094", uintParser(4094, kindVLAN)}
 	specFlow = fieldSpec{"flow-label", "0-1048575: a label, a range, a list, each with :inc, :dec or :rand", "0-1048575", uintParser(1<<20-1, kindFlowLabel)}
+	specQPN  = fieldSpec{"qpn", "2-16777215 (0xffffff names a group): a number, a range, a list, each with :inc, :dec or :rand", "", uintParser(MaxQPN, kindQPN)}
 	specAddr = fieldSpec{"addr", "an address, a range a-b, a prefix 198.18.0.0/24, a list, each with :inc, :dec or :rand", "198.18.0.0/15", parseAddr}
 )
 
@@ -167,6 +169,25 @@ func ParseVLANs(thing, s string) (Values, error) { return specVLAN.values(thing,
 
 // ParseFlowLabels reads IPv6 flow labels, their ranges and lists.
 func ParseFlowLabels(thing, s string) (Values, error) { return specFlow.values(thing, s) }
+
+// ParseQPNs reads numbers of queue pairs, their ranges and lists. Those of
+// queue pairs 0 and 1 are for the management of RDMA devices, not for load.
+func ParseQPNs(thing, s string) (Values, error) {
+	v, err := specQPN.values(thing, s)
+	if err != nil || v.IsZero() {
+		return v, err
+	}
+	least := v.first
+	for _, x := range v.list {
+		if x.less(least) || v.list[0] == x {
+			least = x
+		}
+	}
+	if least.lo < 2 {
+		return Values{}, results.Usage(thing, s, "queue pairs 0 and 1 manage the device; use "+specQPN.wants)
+	}
+	return v, nil
+}
 
 // values parses s. An ending that could be an order or a part of an IPv6
 // address ("::1:dec") is an order; "::1:0dec" is the address.
