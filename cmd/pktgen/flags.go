@@ -37,7 +37,7 @@ var flagTable = []flagSpec{
 	{name: "rate", short: "r", value: "max", usage: "10mpps, 5gbps (frame bits with FCS), 5gbpsl1 (with preamble and gap), 50% or max", on: onSend},
 	{name: "count", short: "n", value: "0", usage: "frames in all, exactly; 0: no limit", on: onAll},
 	{name: "duration", short: "d", value: "0", usage: "10s, 2m; a bare number is seconds; 0: no limit", on: onAll},
-	{name: "size", short: "s", value: "64", usage: "frame bytes with FCS: 64, 64-1518, 64,128,256 or imix (28x64, 16x594, 4x1518); :rand for a random order; roce-ud has 86, 90, ... (IPv6: 106, ...), of a range those", on: onSend},
+	{name: "size", short: "s", usage: "frame bytes with FCS: 64, 64-1518, 64,128,256 or imix (28x64, 16x594, 4x1518); :rand for a random order; roce-ud has 86, 90, ... (IPv6: 106, ...), of a range those (default 64, or the least that fits)", on: onSend},
 	{name: "proto", value: "udp", usage: "udp, tcp or roce-ud (RDMA datagrams for --qpn); IPv6 when the addresses are", on: onSend},
 	{name: "src", usage: "source address: value, a-b, prefix, a,b,c; with :inc, :dec or :rand (default the port's own or 198.18.0.1)", on: onSend},
 	{name: "dst", usage: "destination address, as --src (default the --rx port's or 198.18.0.2)", on: onSend},

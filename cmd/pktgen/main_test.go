@@ -112,7 +112,7 @@ func TestBadRequests(t *testing.T) {
 		{"tx loop: --latency some", `latency "some": not a mode; use all, sample:N (every N-th packet of a flow) or off`},
 		{"tx loop: --proto sctp", `proto "sctp": not a protocol; use udp, tcp or roce-ud`},
 		{"tx loop: --proto roce-ud", `qpn: RoCE v2 datagrams are for a queue pair; use --qpn N, its number as the receiving program tells it (any, where pktgen itself receives)`},
-		{"tx loop: --proto roce-ud --qpn 17", `size "64": IPv4/RoCE v2 UD frames with the tag need at least 86 bytes; use -s 86, or --no-tag for counts only`},
+		{"tx loop: --proto roce-ud --qpn 17 -s 64", `size "64": IPv4/RoCE v2 UD frames with the tag need at least 86 bytes; use -s 86, or --no-tag for counts only`},
 		{"tx loop: --proto roce-ud --qpn 17 -s 106 --imm 1 --dst 2001:2::2", `size "106": IPv6/RoCE v2 UD frames with the tag need at least 110 bytes; use -s 110, or --no-tag for counts only`},
 		{"tx loop: --proto roce-ud --qpn 17 -s 128", `size "128": RoCE v2 pads datagrams to multiples of 4, so that no frame of them has 128 bytes; use -s 126 or 130, or --payload`},
 		{"tx loop: --proto roce-ud --qpn 17 -s 90 --payload 20", `size "90": follows from --payload; leave one of them out`},

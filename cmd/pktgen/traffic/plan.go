@@ -142,8 +142,17 @@ func (c *Config) fill(tx, rx *PortFacts) error {
 	if err := c.fillMACs(tx, rx); err != nil {
 		return err
 	}
+	return c.fillSize()
+}
+
+// fillSize derives the frame sizes from what else is asked. None asked is the least that fits, 64 at least.
+func (c *Config) fillSize() error {
+	if len(c.Size.entries) == 0 {
+		c.Size = oneSize(max(minFrameSize, MinSize(c)))
+	}
 	if c.Proto == RoCEUD {
-		return c.fillRoCE()
+		c.fillRoCE()
+		return nil
 	}
 	return c.fillTSO()
 }

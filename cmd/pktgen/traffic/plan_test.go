@@ -284,8 +284,8 @@ func TestPlanErrors(t *testing.T) {
 		want string
 	}{
 		{"frame over MTU", Config{Size: must(ParseSize("1519"))}, `size "1519": loop: takes frames of at most 1518 bytes with FCS (its MTU); use -s 1518 or less, or raise the MTU`},
-		{"tag does not fit", Config{Dst: must(ParseAddrs("dst", "2001:2::2"))}, `size "64": IPv6/UDP frames with the tag need at least 82 bytes; use -s 82, or --no-tag for counts only`},
-		{"headers do not fit", Config{NoTag: true, Proto: TCP, FlowLabel: must(ParseFlowLabels("", "1"))}, `size "64": IPv6/TCP frames need at least 78 bytes; use -s 78`},
+		{"tag does not fit", Config{Dst: must(ParseAddrs("dst", "2001:2::2")), Size: must(ParseSize("64"))}, `size "64": IPv6/UDP frames with the tag need at least 82 bytes; use -s 82, or --no-tag for counts only`},
+		{"headers do not fit", Config{NoTag: true, Proto: TCP, FlowLabel: must(ParseFlowLabels("", "1")), Size: must(ParseSize("64"))}, `size "64": IPv6/TCP frames need at least 78 bytes; use -s 78`},
 		{"public target", Config{Dst: must(ParseAddrs("dst", "8.8.8.8"))}, `dst "8.8.8.8": is a public address; use 198.18.0.0/15, 2001:2::/48 or a private range, or --yes-public if it is yours to load`},
 		{"range into the public", Config{Dst: must(ParseAddrs("dst", "10.0.0.0-11.0.0.0"))}, `dst "10.0.0.0-11.0.0.0": is a public address; use 198.18.0.0/15, 2001:2::/48 or a private range, or --yes-public if it is yours to load`},
 		{"two IP versions", Config{Src: must(ParseAddrs("src", "10.0.0.1")), Dst: must(ParseAddrs("dst", "fd00::1"))}, `dst "fd00::1": and --src 10.0.0.1 are of two IP versions; use one`},
@@ -312,6 +312,26 @@ func TestPlanErrors(t *testing.T) {
 	_, err := NewPlan(Config{Rate: must(results.ParseRate("20%"))}, slow, nil)
 	if err == nil || !strings.Contains(err.Error(), "speed is unknown") {
 		t.Errorf("a share of an unknown speed: %v", err)
+	}
+}
+
+// TestSizeByDefault: frames for which no size was asked are the smallest that there can be.
+func TestSizeByDefault(t *testing.T) {
+	six := must(ParseAddrs("dst", "2001:2::2"))
+	for _, tc := range []struct {
+		c    Config
+		want string
+	}{
+		{Config{}, "64"},
+		{Config{Dst: six}, "82"},
+		{Config{Dst: six, NoTag: true}, "66"},
+		{Config{Dst: six, NoTag: true, Proto: TCP}, "78"},
+		{Config{Proto: RoCEUD, RoCE: RoCE{QPN: must(ParseQPNs("qpn", "17"))}}, "86"},
+	} {
+		p := mustPlan(t, tc.c)
+		if got := p.Config.Size.String(); got != tc.want || len(p.Frames[0].Bytes) != p.Config.Size.Distinct()[0]-fcsBytes {
+			t.Errorf("%s: %s bytes by default, want %s", protoName(&p.Config), got, tc.want)
+		}
 	}
 }
 

@@ -117,11 +117,10 @@ func (c *Config) checkRoCE() error {
 }
 
 // fillRoCE derives the size from the payload, or leaves of ranges of sizes those that a datagram can have.
-func (c *Config) fillRoCE() error {
+func (c *Config) fillRoCE() {
 	if n := c.RoCE.Payload; n > 0 {
-		size := headerBytes(c) + n + c.trailerBytes(n) + fcsBytes
-		c.Size = Sizes{text: strconv.Itoa(size), entries: []sizeEntry{{size: size, weight: 1}}}
-		return nil
+		c.Size = oneSize(headerBytes(c) + n + c.trailerBytes(n) + fcsBytes)
+		return
 	}
 	var fit []sizeEntry
 	for _, e := range c.Size.list() {
@@ -132,7 +131,6 @@ func (c *Config) fillRoCE() error {
 	if fit != nil {
 		c.Size.entries = fit
 	}
-	return nil
 }
 
 // oddSize is by how much a frame is longer than one that a datagram fills: they are padded to multiples of 4.

@@ -212,11 +212,7 @@ const (
 // drops makes a run inconclusive. Sizes may follow from --tso or --payload.
 func withRing(c *Config) string {
 	sized := *c
-	fill := sized.fillTSO
-	if c.Proto == RoCEUD {
-		fill = sized.fillRoCE
-	}
-	if sized.fillAddresses(nil, nil) != nil || fill() != nil {
+	if sized.fillAddresses(nil, nil) != nil || sized.fillSize() != nil {
 		return c.RX // the plan says so
 	}
 	c = &sized

@@ -12,7 +12,7 @@ import (
 )
 
 // Sizes is a frame size, a range of sizes, a list or a mix, FCS included. The
-// zero value means 64.
+// zero value is for the plan to fill: 64, or the least that fits.
 type Sizes struct {
 	entries []sizeEntry
 	random  bool
@@ -32,6 +32,10 @@ const (
 )
 
 const sizeWants = "bytes with FCS from 64 up: 64, 64-1518, 64,128,256 or imix (28x64, 16x594, 4x1518), :rand for a random order"
+
+func oneSize(bytes int) Sizes {
+	return Sizes{text: strconv.Itoa(bytes), entries: []sizeEntry{{size: bytes, weight: 1}}}
+}
 
 // ParseSize reads frame sizes: 64, 64-1518 (each in turn), 64,128,256 or imix,
 // with :rand behind for a seeded random order.
