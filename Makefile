@@ -68,6 +68,13 @@ PACKETS ?= 1000000000
 soak:
 	BLUERING_SOAK_PACKETS=$(PACKETS) $(GO) test -count=1 -timeout 0 -v -run TestSoak ./cmd/pktgen/traffic
 
+# The long form of the counting that make test does: a million datagrams over loop:, udp: and packet:, by package ud and by
+# two processes of udecho, are received or dropped by name, to the unit; then kills and floods of garbage.
+DATAGRAMS ?= 1000000
+.PHONY: million
+million:
+	BLUERING_DATAGRAMS=$(DATAGRAMS) $(GO) test -count=1 -timeout 0 -v -run 'Million|AccountedFor|Garbage|Killed' ./ud ./cmd/udecho
+
 # The tests whose peer is kernel rxe in a virtual machine. Needs no RDMA, and no module of this machine's kernel. The long
 # form has udecho's every size with every program, device, address family and direction, in some minutes.
 vm-long: export BLUERING_VM_LONG = 1

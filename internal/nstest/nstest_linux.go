@@ -3,6 +3,7 @@ package nstest
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -273,6 +274,41 @@ func VethQueues(t testing.TB, queues int) (a, b, nsB string) {
 	Up(t, nsB, b)
 	Carrier(t, "", a)
 	Carrier(t, nsB, b)
+	return a, b, nsB
+}
+
+// Addresses of the ends of VethIPv4, of those that are for documentation (RFC 5737).
+const Near4, Far4 = "192.0.2.1", "192.0.2.2"
+
+// VethIPv4 is Veth whose ends have the addresses Near4 and Far4 and know each other for good, so that no frame passes
+// but what the test sends.
+func VethIPv4(t testing.TB) (a, b, nsB string) {
+	t.Helper()
+	a, b, nsB = Veth(t)
+	mac := func(ns, name string) (m net.HardwareAddr) {
+		Link(t, ns, name, func(_ *netlink.Handle, l netlink.Link) error {
+			m = l.Attrs().HardwareAddr
+			return nil
+		})
+		return m
+	}
+	macA, macB := mac("", a), mac(nsB, b)
+	for _, end := range []struct {
+		ns, name, own, other string
+		mac                  net.HardwareAddr
+	}{{"", a, Near4, Far4, macB}, {nsB, b, Far4, Near4, macA}} {
+		Link(t, end.ns, end.name, func(h *netlink.Handle, l netlink.Link) error {
+			addr, err := netlink.ParseAddr(end.own + "/24")
+			if err != nil {
+				return err
+			}
+			if err := h.AddrAdd(l, addr); err != nil {
+				return err
+			}
+			return h.NeighSet(&netlink.Neigh{LinkIndex: l.Attrs().Index, State: netlink.NUD_PERMANENT,
+				IP: net.ParseIP(end.other), HardwareAddr: end.mac})
+		})
+	}
 	return a, b, nsB
 }
 
