@@ -47,6 +47,7 @@ type Counters struct {
 	TxFrames, TxBytes uint64 // handed to the wire
 	RxFrames, RxBytes uint64 // delivered into receive WQEs
 	RxCopies          uint64 // deliveries beyond the first of a frame that several queue pairs get
+	TxPassed          uint64 // of TxFrames, sent from where they were in memory that the wire lends: all others were copied
 	TxErrors          uint64 // send WQEs that failed
 	TxFlushed         uint64
 	RxFlushed         uint64

@@ -15,6 +15,7 @@ type Region struct {
 	bytes  []byte // what was asked for
 	mapped []byte // what must be given back; nil for heap
 	huge   bool
+	free   func() error // of memory that is somebody else's; nil: it is ours
 }
 
 // NewRegion gives memory of that many bytes.
@@ -24,6 +25,10 @@ func NewRegion(bytes int, o RegionOptions) (*Region, error) {
 	}
 	return newRegion(bytes, o)
 }
+
+// RegionOf makes a region of memory that is somebody else's, to whom free gives it
+// back.
+func RegionOf(mem []byte, free func() error) *Region { return &Region{bytes: mem, free: free} }
 
 // Bytes gives the memory; nil after Close.
 func (r *Region) Bytes() []byte { return r.bytes }
@@ -37,8 +42,11 @@ func (r *Region) Huge() bool { return r.huge }
 
 // Close gives the memory back. A second Close does nothing.
 func (r *Region) Close() error {
-	m := r.mapped
-	r.bytes, r.mapped = nil, nil
+	m, free := r.mapped, r.free
+	r.bytes, r.mapped, r.free = nil, nil, nil
+	if free != nil {
+		return free()
+	}
 	if m == nil {
 		return nil
 	}

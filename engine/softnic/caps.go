@@ -43,6 +43,7 @@ func (n *NIC) Counters(c *engine.Counters) {
 		c.TxErrors += o.TxErrors
 		c.TxFlushed += o.TxFlushed
 		c.RxFlushed += o.RxFlushed
+		c.TxPassed += o.TxPassed
 		c.TxWireFull += o.TxWireFull
 		c.TxWireErrors += o.TxWireErrors
 		c.TxNotBuilt += o.TxNotBuilt

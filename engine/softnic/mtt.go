@@ -32,6 +32,8 @@ type region struct {
 	key    uint32
 	pd     uint32
 	access engine.Access
+	lent   bool   // it lies in what the wire lends
+	at     uint64 // and where there
 }
 
 // mtt is the memory translation table: (key, address, length) to bytes. It belongs to the goroutine that

@@ -84,6 +84,7 @@ type NIC struct {
 	wire     wire.Wire
 	spans    wire.Spans // the wire, if it is one
 	info     wire.Info
+	lent     loans
 	super    wire.Super // the wire, if it takes packets to be cut further on; else nil
 	plainMax uint32     // the longest frame without a VLAN tag
 	// maxDatagram is the port's RoCE MTU; 0: there are no datagrams here.
@@ -151,6 +152,9 @@ func New(w wire.Wire, c Config) (*NIC, error) {
 		n.maxDatagram = proto.RoCEMTU(n.info.MTU)
 	}
 	n.spans, _ = w.(wire.Spans)
+	if l, ok := w.(wire.Lender); ok {
+		n.lent.lender, n.lent.runs = l, make([]lentRun, maxLentRuns)
+	}
 	if s, ok := w.(wire.Super); ok && s.MaxSuper() > 0 {
 		n.super = s
 	}
@@ -200,13 +204,21 @@ func (n *NIC) Err() error {
 
 // AllocMemory returns packet memory; the caller closes it.
 func (n *NIC) AllocMemory(bytes int) (*ring.Region, error) {
+	if n.lent.lender != nil {
+		if r := n.borrow(bytes); r != nil {
+			return r, nil
+		}
+	}
 	return ring.NewRegion(bytes, ring.RegionOptions{Huge: bytes >= 2<<20})
 }
 
 // Register makes mem known under a key and a synthetic address. mem must stay as it is until Deregister.
 func (n *NIC) Register(pd uint32, mem []byte, a engine.Access) (key uint32, addr uint64, err error) {
 	err = n.control(func() (e error) {
-		key, addr, e = n.mtt.register(pd, mem, a)
+		if key, addr, e = n.mtt.register(pd, mem, a); e == nil && n.lent.lender != nil {
+			r := n.mtt.find(key, pd, 0)
+			r.at, r.lent = n.lent.lender.Lent(mem)
+		}
 		return e
 	})
 	return key, addr, err
@@ -304,7 +316,7 @@ func (n *NIC) Close() error {
 		return nil
 	}
 	n.closed.Store(true)
-	n.drainWire()
+	n.push(func() bool { return true })
 	errs := []error{n.wire.Close()}
 	for _, q := range n.active {
 		errs = append(errs, q.mem.Close())
@@ -324,12 +336,15 @@ func (n *NIC) Close() error {
 	return errors.Join(errs...)
 }
 
-// drainWire gives the medium a last chance, of a second, to take frames whose sends have completed.
-func (n *NIC) drainWire() {
+// push gives the medium up to a second to take frames whose sends have completed, and for what else is to be done.
+func (n *NIC) push(done func() bool) {
 	const rounds, each = 200, 5 * time.Millisecond
-	for i := 0; i < rounds && n.wire.Pending() > 0 && n.wire.Err() == nil; i++ {
+	for range rounds {
 		n.flushWire()
-		if n.wire.Pending() > 0 && n.bell.wait(n.wire.FD(), true, each) != nil {
+		if all := done(); all && n.wire.Pending() == 0 || n.wire.Err() != nil {
+			return
+		}
+		if n.bell.wait(n.wire.FD(), n.wire.Pending() > 0, each) != nil {
 			return
 		}
 	}

@@ -57,6 +57,7 @@ func (n *NIC) SetState(qpn uint32, to engine.QPState, a engine.QPAttr) error {
 		if to > engine.StateErr || legal[q.state]>>to&1 == 0 {
 			return fmt.Errorf("softnic: QP 0x%x: no move from %v to %v: %w", qpn, q.state, to, syscall.EINVAL)
 		}
+		n.settleQP(q)
 		switch to {
 		case engine.StateReset:
 			q.sq.Reset()
@@ -113,8 +114,11 @@ func (n *NIC) sendError(q *qp, bad ring.Syndrome) {
 	q.move(engine.StateErr)
 }
 
-// flushSends completes up to limit posted send WQEs with the flush syndrome.
+// flushSends completes up to limit posted send WQEs with the flush syndrome, when all that left before them has completed.
 func (n *NIC) flushSends(q *qp, limit int) int {
+	if q.lent > 0 {
+		return 0
+	}
 	w := &n.tx.wqe
 	for done := 0; ; done++ {
 		if done == limit {

@@ -29,6 +29,7 @@ type qp struct {
 	cut      int            // segments of the first WQE that have left already: a TSO whose wire was full
 	rxCsum   bool           // what it receives is checked
 	rate     *limiter       // nil: none
+	lent     int            // runs in NIC.lent
 }
 
 // cq is a completion queue as the device sees it.
@@ -177,6 +178,7 @@ func (n *NIC) DestroyQP(qpn uint32) error {
 		if q == nil {
 			return unknownQP(qpn)
 		}
+		n.settleQP(q)
 		n.remove(func(r *rule) bool { return r.q == q })
 		left := n.leaveAll(q)
 		n.qps[qpn%maxQP] = nil

@@ -30,6 +30,9 @@ func (n *NIC) sendRun(q *qp, limit int) (sent int, ok bool) {
 	if count == 0 || count < min(limit, leastRun) {
 		return 0, false
 	}
+	if n.lent.lender != nil {
+		return n.sendLent(q, s.segs[:count], first, signaled)
+	}
 	if n.spans != nil {
 		sent, ok = n.fillSpans(q, s.segs[:count])
 	} else {

@@ -30,6 +30,9 @@ func (n *NIC) Step(budget int) int {
 		n.unflushed = false
 		n.flushWire()
 	}
+	if n.lent.waiting() {
+		work += n.comeBack()
+	}
 	work += n.receive(budget)
 	if len(n.dirty) > 0 || len(n.events) > 0 {
 		n.publish()

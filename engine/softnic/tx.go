@@ -44,6 +44,9 @@ func (n *NIC) send(q *qp, limit int) int {
 	if sent, ok := n.sendRun(q, min(limit, pending)); ok {
 		return sent
 	}
+	if q.lent > 0 {
+		return 0 // their completions come first
+	}
 	s := &n.tx
 	first := *q.sq
 	jobs, bad := n.decode(q, limit)

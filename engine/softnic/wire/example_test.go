@@ -260,3 +260,26 @@ func ExampleSpans() {
 	// frame 1 of 100 bytes
 	// frame 2 of 64 bytes
 }
+
+// Who sends through a wire that lends memory asks for it, and copies where there
+// is none.
+func ExampleLender() {
+	a, b := loop("example-lender")
+	defer a.Close()
+	defer b.Close()
+	passed := 0
+	lender, ok := a.(wire.Lender) // xdp: is one
+	if ok {
+		if mem := lender.Lend(4096); mem != nil {
+			at, _ := lender.Lent(mem)
+			passed = lender.Pass([]uint64{at}, []int32{60}) // and Returned tells when mem may be written again
+		}
+	}
+	if passed == 0 {
+		send(a, 1)
+	}
+	check(a.Flush())
+	fmt.Println("lends:", ok, "pending:", a.Pending())
+	// Output:
+	// lends: false pending: 0
+}

@@ -159,6 +159,7 @@ type XDPOptions struct {
 	BusyPoll   time.Duration   // how long a look at an empty queue may drive the device; 0: interrupts do
 	RxFrames   int             // that may wait in one queue, rounded up to a power of two; 0: 4096
 	TxSlots    int             // frames that may be on their way out, rounded up to a power of two; 0: 512
+	Lend       int             // bytes of packet memory to lend; 0: 4 MiB, below 0: none
 	Context    context.Context // ends the wait for a carrier; nil: only its limit does
 	Clock      clock.Clock
 }
@@ -428,6 +429,9 @@ func ParseXDP(name string, v url.Values) (XDPOptions, error) {
 		BusyPoll: p.duration("busypoll"),
 		RxFrames: int(p.integer("frames", 64, 1<<16)),
 		TxSlots:  int(p.integer("txslots", 1, 1<<14)),
+	}
+	if o.Lend = p.bytes("lend", 0, 1<<30); o.Lend == 0 && v.Has("lend") {
+		o.Lend = -1
 	}
 	o.NetNS, _ = p.get("netns")
 	if s, ok := p.get("queue"); ok {

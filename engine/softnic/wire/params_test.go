@@ -51,7 +51,7 @@ func TestParseRefuses(t *testing.T) {
 		{packet, "ring=1", "ring"}, {packet, "ring=99999999GiB", "99999999GiB"}, {packet, "slot=1000", "1000"}, {packet, "send=fast", "fast"},
 		{packet, "gso=1", "auto or off"}, {packet, "fanout=0", "fanout"}, {packet, "fanout=65536", "65535"}, {packet, "promisc=x", "x"}, {packet, "txslots=0", "txslots"}, {packet, "speed=1gbps", "netns"},
 		{xdp, "queue=x", "x"}, {xdp, "queue=3-1", "3-1"}, {xdp, "queue=0-70000", "70000"}, {xdp, "queue=-1", "-1"}, {xdp, "mode=fast", "native"},
-		{xdp, "zerocopy=1", "auto, off, on"}, {xdp, "busypoll=5", "unit"}, {xdp, "frames=63", "63"}, {xdp, "txslots=0", "txslots"}, {xdp, "ring=1MiB", "frames"},
+		{xdp, "zerocopy=1", "auto, off, on"}, {xdp, "busypoll=5", "unit"}, {xdp, "frames=63", "63"}, {xdp, "txslots=0", "txslots"}, {xdp, "lend=-1", "lend"}, {xdp, "ring=1MiB", "frames"},
 		{pcap, "mode=x", "x"}, {pcap, "foo=1", "mode"},
 	} {
 		v, err := url.ParseQuery(c.query)
@@ -89,8 +89,9 @@ func TestParseXDP(t *testing.T) {
 		"":          {},
 		"queue=0":   {Queues: 1},
 		"queue=1-3": {FirstQueue: 1, Queues: 3},
-		"netns=x&mode=generic&zerocopy=off&busypoll=20us&frames=128&txslots=64": {NetNS: "x", Mode: XDPGeneric, ZeroCopy: ZeroCopyOff,
-			BusyPoll: 20 * time.Microsecond, RxFrames: 128, TxSlots: 64},
+		"netns=x&mode=generic&zerocopy=off&busypoll=20us&frames=128&txslots=64&lend=1MiB": {NetNS: "x", Mode: XDPGeneric, ZeroCopy: ZeroCopyOff,
+			BusyPoll: 20 * time.Microsecond, RxFrames: 128, TxSlots: 64, Lend: 1 << 20},
+		"lend=0": {Lend: -1},
 	} {
 		v, _ := url.ParseQuery(query)
 		if o, err := ParseXDP("eth0", v); err != nil || o != want {

@@ -70,6 +70,7 @@ type Stats struct {
 	// TxUnreachable is how many datagrams another host answered with an ICMP error: nobody listens there, no way.
 	TxUnreachable uint64
 	TxPadded      uint64 // frames lengthened to MinFrame
+	TxPassed      uint64 // of TxFrames and those pending, sent from memory that the wire lends, without a copy
 
 	// RxInFlight is how many different frames are inside a loop now, on their way to this end, delayed or not released.
 	RxInFlight uint64
@@ -135,6 +136,25 @@ type Super interface {
 	// in the headers are of no account. The caller has proven it segmentable (package tso). Commit(1) completes it, in
 	// order with all else.
 	ReserveSuper(length, header, mss int) []byte
+}
+
+// Lender is a wire that sends frames from where they are, when that is in memory that it lends. All else is copied.
+type Lender interface {
+	Wire
+	// Lend gives zeroed memory of the wire's, from the beginning of a page on; nil when there is not so much. It is
+	// gone when the wire is closed.
+	Lend(bytes int) []byte
+	// TakeBack ends a loan, of the memory that Lend gave. No frame of it may be on its way.
+	TakeBack(mem []byte)
+	// Lent finds memory in what the wire lends; false: it is not in it, or not all of it.
+	Lent(mem []byte) (at uint64, ok bool)
+	// Pass commits frames in order, as Commit does: frame i is lens[i] bytes of lent memory from ats[i] on. It takes those
+	// before the first for which there is no room, or that has to be copied, and returns how many. Their bytes may not
+	// be changed until they have come back.
+	Pass(ats []uint64, lens []int32) int
+	// Returned is how many of the frames that were passed have come back, counted in order: none before them is under
+	// way. A wire that is useless has given all of them back.
+	Returned() uint64
 }
 
 // Errors a caller may want to test for. They come wrapped with names and values.

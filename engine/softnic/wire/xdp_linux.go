@@ -134,8 +134,8 @@ func (w *xdp) Release(n int) {
 	w.stats.RxBytes += w.queues[w.turn].release(n)
 }
 
-// txAgain is how soon frames that the kernel refused are tried again by a wire that is waited for. AF_XDP has no
-// event for that in copy mode.
+// txAgain is how soon frames that the kernel refused are tried again by a wire that is waited for, and those it was
+// passed looked for. AF_XDP has no event for either in copy mode.
 const txAgain = 50_000 // ns
 
 func (w *xdp) FD() int {
@@ -146,7 +146,7 @@ func (w *xdp) FD() int {
 		w.wait.disarm()
 	}
 	again := int64(math.MaxInt64)
-	if w.armed = w.tx.pending() > 0 || w.tx.short; w.armed {
+	if w.armed = w.tx.pending() > 0 || w.tx.short || w.tx.head != w.tx.lending.tail; w.armed {
 		again = txAgain
 	}
 	return w.wait.arm(-1, false, again)

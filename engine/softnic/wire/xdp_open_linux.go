@@ -106,6 +106,9 @@ func (w *xdp) openQueues(o *XDPOptions) error {
 	if tx == 0 {
 		tx = xdpTxSlots
 	}
+	if o.Lend == 0 {
+		o.Lend = xdpLendBytes
+	}
 	rx, tx = pow2ceil(rx), pow2ceil(tx)
 	chunk := 2048
 	if w.info.MaxFrame > chunk-unix.XDP_PACKET_HEADROOM {
@@ -168,14 +171,13 @@ func (w *xdp) openQueueAs(q *xdpQueue, o *XDPOptions, rx, tx, chunk int, zero bo
 	if !zero {
 		q.stride, q.mask, flags = chunk+unitBytes, 1<<addrBits-1, unix.XDP_UMEM_UNALIGNED_CHUNK_FLAG
 	}
-	page := unix.Getpagesize()
-	bytes := ((rx+tx)*q.stride + page - 1) / page * page
-	if q.mem, err = unix.Mmap(-1, 0, bytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS); err != nil {
-		return fmt.Errorf("%d bytes of packet memory: %w", bytes, err)
+	bytes, lend := wholePages((rx+tx)*q.stride), 0
+	if tx > 0 {
+		lend = wholePages(max(o.Lend, 0))
 	}
-	unix.Madvise(q.mem, unix.MADV_HUGEPAGE) // where the system has some
-	if err = withMemlock(unix.ENOBUFS, func() error { return registerUMEM(q.fd, q.mem, chunk, flags) }); err != nil {
-		return fmt.Errorf("register %d bytes of packet memory: %w (RLIMIT_MEMLOCK bounds them without CAP_IPC_LOCK; frames= and txslots= need less)", len(q.mem), err)
+	again := !zero && o.ZeroCopy == ZeroCopyAuto && o.Mode != XDPGeneric
+	if err = q.register(bytes, lend, chunk, flags, again); err != nil {
+		return fmt.Errorf("register %d bytes of packet memory: %w (RLIMIT_MEMLOCK bounds them without CAP_IPC_LOCK; frames= and txslots= need less)", bytes, err)
 	}
 	if err := q.openRings(rx, pow2ceil(2*tx+2)); err != nil {
 		return err
@@ -187,6 +189,37 @@ func (w *xdp) openQueueAs(q *xdpQueue, o *XDPOptions, rx, tx, chunk int, zero bo
 		}
 	}
 	return w.bind(q, o, zero)
+}
+
+// register makes packet memory of that many bytes, and of as many to lend if they may be locked too: those save time, but
+// are not needed. After an attempt for zero copy the kernel goes on counting its memory for a while, as it holds queues.
+func (q *xdpQueue) register(bytes, lend, chunk int, flags uint32, again bool) error {
+	err := q.registerAll(bytes+lend, chunk, flags)
+	if lend > 0 && errors.Is(err, unix.ENOBUFS) {
+		err = q.registerAll(bytes, chunk, flags)
+	}
+	for deadline := time.Now().Add(bindWait); again && errors.Is(err, unix.ENOBUFS) && time.Now().Before(deadline); {
+		time.Sleep(5 * time.Millisecond)
+		err = q.registerAll(bytes, chunk, flags)
+	}
+	return err
+}
+
+func (q *xdpQueue) registerAll(bytes, chunk int, flags uint32) (err error) {
+	if q.mem, err = unix.Mmap(-1, 0, bytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS); err != nil {
+		return err
+	}
+	unix.Madvise(q.mem, unix.MADV_HUGEPAGE) // where the system has some
+	if err = withMemlock(unix.ENOBUFS, func() error { return registerUMEM(q.fd, q.mem, chunk, flags) }); err != nil {
+		unix.Munmap(q.mem)
+		q.mem = nil
+	}
+	return err
+}
+
+func wholePages(bytes int) int {
+	page := unix.Getpagesize()
+	return (bytes + page - 1) / page * page
 }
 
 func (q *xdpQueue) openRings(rx, comp int) (err error) {
@@ -289,8 +322,11 @@ func (w *xdp) openTx(queue, rx, tx, chunk int) (err error) {
 		return fmt.Errorf("options: %w", err)
 	}
 	t.zero = options&unix.XDP_OPTIONS_ZEROCOPY != 0
-	t.mem, t.stride, t.first, t.longest, t.comp = q.mem, uint64(q.stride), uint64(rx*q.stride), w.info.MaxFrame, &q.comp
+	t.umem, t.stride, t.first, t.longest, t.comp = q.mem, uint64(q.stride), uint64(rx*q.stride), w.info.MaxFrame, &q.comp
 	t.lens, t.again, t.free = make([]int32, tx), make([]uint32, tx), make([]uint64, 0, tx)
+	if err := t.openLending(q, wholePages((rx+tx)*q.stride), tx, chunk, q.stride == chunk); err != nil {
+		return err
+	}
 	lines := (chunk - max(t.longest, MinFrame)) / unitBytes // for chunks without a line between them
 	for i := tx - 1; i >= 0; i-- {
 		t.free = append(t.free, t.first+uint64(i*q.stride+i%(lines+1)*unitBytes))

@@ -11,7 +11,7 @@ import (
 // waiting for received frames, which polls the sockets of the queues, sends nothing behind its back.
 type xdpTx struct {
 	fd       int
-	mem      []byte // UMEM, as the kernel addresses it
+	umem     []byte // as the kernel addresses it
 	stride   uint64 // of the chunks
 	first    uint64 // of those for sending
 	longest  int
@@ -21,7 +21,7 @@ type xdpTx struct {
 	lens     []int32  // of the frames reserved
 	reserved int
 	short    bool   // the last Reserve found no room
-	zero     bool   // the driver sends from mem itself, when it likes
+	zero     bool   // the driver sends from umem itself, when it likes
 	tail     uint32 // committed
 	taken    uint32 // by the kernel
 	done     uint32 // consumer of comp
@@ -29,6 +29,7 @@ type xdpTx struct {
 	// again counts, for each chunk, the completions that are still to come of frames the interface refused: they do not
 	// free the chunk, which was offered once more.
 	again []uint32
+	lending
 }
 
 func (t *xdpTx) reserve(lens []int32, bufs [][]byte) int {
@@ -44,7 +45,7 @@ func (t *xdpTx) reserve(lens []int32, bufs [][]byte) int {
 			break
 		}
 		at := t.free[top-i]
-		bufs[i] = t.mem[at : at+uint64(length) : at+uint64(length)]
+		bufs[i] = t.umem[at : at+uint64(length) : at+uint64(length)]
 		t.lens[i] = length
 	}
 	t.reserved = n
@@ -58,7 +59,7 @@ func (t *xdpTx) commit(n int) {
 	for i := 0; i < n; i++ {
 		at, length := t.free[top-i], t.lens[i]
 		if length < MinFrame {
-			clear(t.mem[at+uint64(length) : at+MinFrame])
+			clear(t.umem[at+uint64(length) : at+MinFrame])
 			length = MinFrame
 			t.pads++
 		}
@@ -104,15 +105,23 @@ func (t *xdpTx) offerAgain() (bytes uint64) {
 	}
 	t.ring.descs[t.taken&t.ring.mask] = last
 	t.tail++
-	t.again[(last.Addr-t.first)/t.stride]++
+	if t.has(last.Addr) {
+		t.oldest(last.Addr).again++
+	} else {
+		t.again[(last.Addr-t.first)/t.stride]++
+	}
 	return uint64(last.Len)
 }
 
-// collect takes back the chunks of frames that have left.
+// collect takes back the chunks of frames that have left, and notes which of those that were passed have.
 func (t *xdpTx) collect() {
 	end := atomic.LoadUint32(t.comp.prod) // partner: the kernel's release store
 	for ; t.done != end; t.done++ {
 		at := t.comp.addrs[t.done&t.comp.mask]
+		if t.has(at) {
+			t.came(at)
+			continue
+		}
 		if k := (at - t.first) / t.stride; t.again[k] > 0 {
 			t.again[k]--
 			continue
@@ -127,6 +136,7 @@ func (t *xdpTx) pending() int { return int(t.tail - t.taken) }
 func (t *xdpTx) drop() (frames uint64) {
 	frames = uint64(t.tail - t.taken)
 	t.tail = t.taken
+	t.head = t.lending.tail // nothing is sent any more
 	return frames
 }
 

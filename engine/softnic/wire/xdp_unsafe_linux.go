@@ -77,6 +77,14 @@ func registerUMEM(fd int, mem []byte, chunk int, flags uint32) error {
 	return setXDP(fd, unix.XDP_UMEM_REG, &r)
 }
 
+// placeIn finds a part in the whole. It compares addresses and reads nothing; neither moves, being a mapping or not a
+// part of one.
+func placeIn(whole, part []byte) (at uint64, ok bool) {
+	at = uint64(uintptr(unsafe.Pointer(&part[0])) - uintptr(unsafe.Pointer(&whole[0])))
+	size := uint64(len(whole))
+	return at, at < size && uint64(len(part)) <= size-at
+}
+
 // drive makes the kernel receive: it is a read of nothing.
 func drive(fd int) error {
 	_, _, e := unix.Syscall6(unix.SYS_RECVFROM, uintptr(fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
