@@ -80,4 +80,4 @@ million:
 vm-long: export BLUERING_VM_LONG = 1
 vm vm-long:
 	scripts/deps.sh vm
-	BLUERING_VM=1 $(GO) run ./internal/testrun -count=1 -p 1 -timeout 30m ./internal/vmtest ./ud/interop ./cmd/udecho
+	BLUERING_VM=1 $(GO) run ./internal/testrun -count=1 -p 1 -timeout 30m ./internal/vmtest ./ud/interop ./cmd/udecho ./cmd/pktgen

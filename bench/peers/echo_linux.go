@@ -27,6 +27,10 @@ import (
 // echoBytes are the payload of a datagram there and back: what sockperf sends by default, rounded up to the pad.
 const echoBytes = 16
 
+// echoDepth is how many requests the queues of a side hold: enough for one datagram at a time, and few enough that they
+// and their memory stay in the cache, as a socket's do.
+const echoDepth = 64
+
 // echoRows compare how long a datagram takes, one at a time.
 func echoRows() []row {
 	return []row{
@@ -125,7 +129,7 @@ func loopOneWay(ctx context.Context, b *bench) (s sample, err error) {
 			return s, err
 		}
 		defer dev.Close()
-		if ends[i], err = ud.New(dev, ud.Config{Inline: 64}); err != nil {
+		if ends[i], err = ud.New(dev, ud.Config{Inline: 64, SendDepth: echoDepth, RecvDepth: echoDepth}); err != nil {
 			return s, err
 		}
 		defer ends[i].Close()
@@ -222,7 +226,7 @@ func echoSide(job string) error {
 		return err
 	}
 	defer dev.Close()
-	e, err := ud.New(dev, ud.Config{})
+	e, err := ud.New(dev, ud.Config{SendDepth: echoDepth, RecvDepth: echoDepth})
 	if err != nil {
 		return err
 	}
@@ -393,7 +397,7 @@ func runEcho(path func() (*echoPath, func() error, error)) func(context.Context,
 		if m == nil || m[3] != "0" {
 			return s, fmt.Errorf("the client said %q", out)
 		}
-		s.command = fmt.Sprintf("ud echo of %d bytes, both sides spinning: %s to %s", echoBytes, p.ours, p.theirs)
+		s.command = fmt.Sprintf("ud echo of %d bytes, depth %d, both sides spinning: %s to %s", echoBytes, echoDepth, p.ours, p.theirs)
 		ns, err := strconv.ParseInt(m[1], 10, 64)
 		s.packets, s.elapsed = 1, time.Duration(ns)
 		return s, err

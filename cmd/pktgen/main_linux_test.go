@@ -14,9 +14,10 @@ import (
 	"github.com/bluering/bluering/cmd/internal/cli"
 	"github.com/bluering/bluering/cmd/pktgen/traffic"
 	"github.com/bluering/bluering/internal/nstest"
+	"github.com/bluering/bluering/internal/vmtest"
 )
 
-func TestMain(m *testing.M) { nstest.Main(m) }
+func TestMain(m *testing.M) { vmtest.Main(m) }
 
 // refused runs pktgen with ports looked up for real and returns its one line.
 func refused(t *testing.T, args ...string) string {
