@@ -39,6 +39,9 @@ func (c *kernelCase) String() string {
 	return fmt.Sprintf("%s/ipv%d/vlan=%v/%d bytes/mss=%d/%s", c.Proto, c.IP, c.VLAN, c.PayloadLen, c.MSS, c.Flags)
 }
 
+// KernelCases is for the tests outside the package.
+var KernelCases = kernelCases
+
 func kernelCases(t testing.TB) (out []kernelCase) {
 	f, err := os.Open("testdata/gso-kernel.json.gz")
 	if err != nil {
@@ -86,6 +89,19 @@ func TestSegmentsAreTheKernels(t *testing.T) {
 		}
 		if s.Write(buf, c.Payload) != 0 {
 			t.Errorf("%v: a segment too many", &c)
+		}
+		s.Seek(0)
+		frames := make([][]byte, p.Segments()+1)
+		for i := range frames {
+			frames[i] = make([]byte, p.MaxFrame())
+		}
+		if n := s.WriteRun(frames, c.Payload); n != len(c.Frames) {
+			t.Errorf("%v: a run of %d", &c, n)
+		}
+		for i, want := range c.Frames {
+			if !bytes.Equal(frames[i][:len(want)], want) {
+				t.Fatalf("%v: frame %d of a run\n got %x\nwant %x", &c, i, frames[i][:len(want)], []byte(want))
+			}
 		}
 	}
 	if whole != 88 || heads != 16 {

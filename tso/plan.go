@@ -89,6 +89,11 @@ type Plan struct {
 	seq     uint32
 	ipSum   uint32 // of the IPv4 header without length, identification, checksum
 	l4Sum   uint32 // of addresses, protocol and L4 header without what differs from segment to segment
+
+	// Of the segments between first and last: the header, if it is that short, and
+	// ipSum and l4Sum with all that is the same in them.
+	inner            [128]byte
+	innerIP, innerL4 uint32
 }
 
 // Make judges header, the Ethernet, IP and TCP or UDP header of a packet without
@@ -99,6 +104,7 @@ func (p *Plan) Make(header []byte, payload, mss int) error {
 	*p = Plan{header: len(header), payload: payload, mss: mss}
 	r := p.make(header)
 	if r.Limit < 0 {
+		p.ready(header)
 		return nil
 	}
 	p.count = 0
@@ -167,8 +173,10 @@ func (p *Plan) takeIPv4(header []byte) (next uint8, r Refusal) {
 		return 0, Refusal{CauseFragment, int(w), 0}
 	}
 	p.l4, p.id, next = p.l3+size, binary.BigEndian.Uint16(ip[4:]), ip[9]
-	p.ipSum = csum.Sum(ip[12:size], uint32(binary.BigEndian.Uint16(ip))+uint32(binary.BigEndian.Uint16(ip[6:]))+uint32(binary.BigEndian.Uint16(ip[8:])))
-	p.l4Sum = csum.Sum(ip[12:20], uint32(next))
+	addresses := uint64(binary.BigEndian.Uint32(ip[12:])) + uint64(binary.BigEndian.Uint32(ip[16:]))
+	others := uint64(binary.BigEndian.Uint16(ip)) + uint64(binary.BigEndian.Uint16(ip[6:])) + uint64(binary.BigEndian.Uint16(ip[8:]))
+	p.ipSum = csum.Sum(ip[20:size], uint32(csum.Fold64(addresses+others)))
+	p.l4Sum = uint32(csum.Fold64(addresses + uint64(next)))
 	return next, p.checkLength(header, p.l3)
 }
 
@@ -225,10 +233,9 @@ func (p *Plan) takeTCP(header []byte) Refusal {
 	case p.count > 1 && p.word&flagsOnce != 0:
 		return Refusal{CauseFlags, int(p.word & 0xff), 0}
 	}
-	p.l4Sum = csum.Sum(t[:4], p.l4Sum)
-	p.l4Sum = csum.Sum(t[8:12], p.l4Sum)
-	p.l4Sum = csum.Sum(t[14:16], p.l4Sum)
-	p.l4Sum = csum.Sum(t[18:], p.l4Sum)
+	stays := uint64(binary.BigEndian.Uint32(t)) + uint64(binary.BigEndian.Uint32(t[8:])) + // ports, acknowledgement,
+		uint64(binary.BigEndian.Uint16(t[14:])) + uint64(binary.BigEndian.Uint16(t[18:])) // window, urgent pointer
+	p.l4Sum = csum.Sum(t[20:], uint32(csum.Fold64(uint64(p.l4Sum)+stays)))
 	return fine
 }
 
@@ -241,7 +248,7 @@ func (p *Plan) takeUDP(header []byte) Refusal {
 		return Refusal{CauseTrailing, len(header), end}
 	}
 	p.udp = true
-	p.l4Sum = csum.Sum(header[p.l4:p.l4+4], p.l4Sum)
+	p.l4Sum = uint32(csum.Fold64(uint64(p.l4Sum) + uint64(binary.BigEndian.Uint32(header[p.l4:]))))
 	return fine
 }
 

@@ -147,6 +147,7 @@ func TestWriteTakesNothingIntoTooLittle(t *testing.T) {
 
 func TestNothingAllocates(t *testing.T) {
 	h, payload, buf := tcp4(t), make([]byte, 64000), make([]byte, 2048)
+	run := [][]byte{buf, make([]byte, 2048), make([]byte, 2048)}
 	if n := testing.AllocsPerRun(20, func() {
 		var p Plan
 		if p.Make(h, len(payload), 1448) != nil {
@@ -154,6 +155,9 @@ func TestNothingAllocates(t *testing.T) {
 		}
 		s := p.Segmenter(h)
 		for s.Write(buf, payload) != 0 {
+		}
+		s.Seek(0)
+		for s.WriteRun(run, payload) != 0 {
 		}
 	}); n != 0 {
 		t.Errorf("%v allocations", n)

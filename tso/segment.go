@@ -52,8 +52,12 @@ func (s *Segmenter) HeaderLen() int { return s.plan.header }
 // Put writes the segment's header to the front of dst, which is at least
 // HeaderLen long. sum is that of the segment's payload, as csum.Sum gives it.
 func (s *Segmenter) Put(dst []byte, g *Segment, sum uint32) {
-	p := s.plan
 	copyHeader(dst, s.header)
+	s.plan.patch(dst, g, sum)
+}
+
+// patch writes what the segment's header, which is a copy of the packet's, differs in from it.
+func (p *Plan) patch(dst []byte, g *Segment, sum uint32) {
 	l4Bytes := uint32(p.header - p.l4 + g.To - g.From)
 	if p.v6 {
 		binary.BigEndian.PutUint16(dst[p.l3+4:], uint16(p.header-p.l3-40+g.To-g.From))
@@ -124,4 +128,82 @@ func (s *Segmenter) Write(dst, payload []byte) int {
 	}
 	s.Put(dst, &g, csum.Copy(dst[s.plan.header:n], payload[g.From:g.To], 0))
 	return n
+}
+
+// WriteRun is Write for the frames of a burst, and returns how many it wrote:
+// fewer than there are only for one of the reasons of Write.
+func (s *Segmenter) WriteRun(frames [][]byte, payload []byte) int {
+	p, done := s.plan, 0
+	for done < len(frames) {
+		// The first segment, and the last, may differ from the others in flags and length.
+		if k := min(len(frames)-done, p.count-1-s.next); s.next > 0 && k > 0 && p.header <= len(p.inner) {
+			n := s.writeInner(frames[done:done+k], payload)
+			if done += n; n < k {
+				return done
+			}
+			continue
+		}
+		if s.Write(frames[done], payload) == 0 {
+			return done
+		}
+		done++
+	}
+	return done
+}
+
+// writeInner writes segments that are neither first nor last, up to a frame that is too short.
+func (s *Segmenter) writeInner(frames [][]byte, payload []byte) int {
+	p, from := s.plan, s.next*s.plan.mss
+	for i := range frames {
+		if len(frames[i]) < p.header+p.mss {
+			frames = frames[:i]
+			break
+		}
+	}
+	t := csum.Train{Head: p.inner[:p.header], Size: p.mss}
+	if !p.v6 {
+		t.IDPlace, t.ID = p.l3+4, p.id+uint16(s.next)
+		if !p.KeepL3 {
+			t.IPPlace, t.IPSum = p.l3+10, p.innerIP
+		}
+	}
+	if !p.udp {
+		t.SeqPlace, t.Seq = p.l4+4, p.seq+uint32(from)
+	}
+	if !p.KeepL4 {
+		t.SumPlace, t.Sum = p.l4+16, p.innerL4
+		if p.udp {
+			t.SumPlace, t.Zero = p.l4+6, 0xffff
+		}
+	}
+	t.Write(frames, payload[from:])
+	s.next += len(frames)
+	return len(frames)
+}
+
+// ready prepares the header of the segments that are neither first nor last, and the parts of its checksums that stay.
+func (p *Plan) ready(header []byte) {
+	if p.count < 3 || copy(p.inner[:], header) < len(header) {
+		return
+	}
+	g := Segment{Index: 1, From: p.mss, To: 2 * p.mss}
+	p.patch(p.inner[:], &g, 0)
+	checks := [2]int{p.l3 + 10, p.l4 + 16} // stay as they are, if they are kept
+	if p.udp {
+		checks[1] = p.l4 + 6
+	}
+	for i, at := range checks {
+		if i == 1 || !p.v6 {
+			copy(p.inner[at:at+2], header[at:])
+		}
+	}
+	l4Bytes := uint32(p.header - p.l4 + p.mss)
+	if !p.v6 {
+		p.innerIP = p.ipSum + uint32(p.header-p.l3+p.mss)
+	}
+	if p.innerL4 = p.l4Sum + l4Bytes; p.udp {
+		p.innerL4 += l4Bytes
+		return
+	}
+	p.innerL4 += uint32(binary.BigEndian.Uint16(p.inner[p.l4+12:]))
 }

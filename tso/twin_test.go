@@ -153,6 +153,65 @@ func compare(t *testing.T, k *packet, payload []byte, mss int) {
 	}
 }
 
+// compareRun writes the segments in runs of several lengths, to places of any alignment.
+func compareRun(t *testing.T, r *rand.Rand, k *packet, payload []byte, mss int) {
+	t.Helper()
+	header := k.header()
+	var p Plan
+	if err := p.Make(header, len(payload), mss); err != nil {
+		t.Fatalf("%v: header %x", err, header)
+	}
+	p.KeepL3, p.KeepL4 = r.IntN(8) == 0, r.IntN(8) == 0
+	var want, got [][]byte
+	one, run := p.Segmenter(header), p.Segmenter(header)
+	for range p.Segments() {
+		frame := make([]byte, p.MaxFrame())
+		want = append(want, frame[:one.Write(frame, payload)])
+	}
+	for len(got) < len(want) {
+		frames := make([][]byte, min(1+r.IntN(12), len(want)-len(got)))
+		var all [][]byte
+		for i := range frames {
+			mem := bytes.Repeat([]byte{0xA5}, 64+p.MaxFrame()+8)
+			at := r.IntN(2) * r.IntN(64)
+			all, frames[i] = append(all, mem), mem[at:at+len(want[len(got)+i])]
+		}
+		if n := run.WriteRun(frames, payload); n != len(frames) {
+			t.Fatalf("a run of %d wrote %d", len(frames), n)
+		}
+		for i := range frames {
+			got = append(got, frames[i])
+			if n := len(got) - 1; !bytes.Equal(frames[i], want[n]) {
+				t.Fatalf("segment %d of %d in a run of %d, header %x\n got %x\nwant %x", n, len(want), len(frames), header, frames[i], want[n])
+			}
+			if around := bytes.Count(all[i], []byte{0xA5}) - bytes.Count(frames[i], []byte{0xA5}); around != len(all[i])-len(frames[i]) {
+				t.Fatalf("segment %d wrote outside its frame", len(got)-1)
+			}
+		}
+	}
+	if run.WriteRun(make([][]byte, 1), payload) != 0 {
+		t.Fatal("a segment too many")
+	}
+	run.Seek(0)
+	if len(want) > 3 {
+		frames := [][]byte{make([]byte, p.MaxFrame()), make([]byte, p.MaxFrame()), make([]byte, len(want[2])-1), make([]byte, p.MaxFrame())}
+		if n := run.WriteRun(frames, payload); n != 2 {
+			t.Fatalf("a run past a short frame wrote %d", n)
+		}
+	}
+}
+
+func TestRunsAreTheSegments(t *testing.T) {
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 11))
+		payload := make([]byte, r.IntN(6000))
+		for i := range payload {
+			payload[i] = byte(r.Uint32()) | byte(-(seed & 1))
+		}
+		compareRun(t, r, build(r), payload, 20+r.IntN(1500))
+	}
+}
+
 func TestSegmentsAreTheTwins(t *testing.T) {
 	for seed := range uint64(600) {
 		r := rand.New(rand.NewPCG(seed, 5))
@@ -171,6 +230,8 @@ func FuzzSegmentsAreTheTwins(f *testing.F) {
 			return
 		}
 		compare(t, build(rand.New(rand.NewPCG(seed, 6))), payload, int(mss))
+		r := rand.New(rand.NewPCG(seed, 6))
+		compareRun(t, r, build(r), payload, int(mss))
 	})
 }
 

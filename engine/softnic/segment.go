@@ -135,6 +135,14 @@ func (n *NIC) planSegments(q *qp, w *ring.SendWQE) ring.Syndrome {
 func (n *NIC) writeSegments(count int) {
 	s, c := &n.tx, &n.tx.cutter
 	bytes := uint64(0)
+	if c.count == 1 {
+		c.walk.WriteRun(s.bufs[:count], c.pieces[0])
+		for _, b := range s.bufs[:count] {
+			bytes += uint64(len(b))
+		}
+		n.commit(count, count, bytes)
+		return
+	}
 	var g tso.Segment
 	for i := range count {
 		c.walk.Next(&g)

@@ -3,6 +3,7 @@
 //	            bytes                     sums                       checksum field
 //	Sum(b, init) ──────────► 16-bit one's complement sum ──Finish──► complement
 //	Copy(dst, b, init) ────► the same, and the bytes are copied on the way
+//	Train.Write: whole frames, header and payload, with checksums and what counts up
 //	Pseudo4, Pseudo6 ──────► init                        ──FinishUDP► 0 becomes 0xffff
 //
 //	field changed from old to new:  Update16, Update32 change the checksum alone

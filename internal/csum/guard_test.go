@@ -52,3 +52,20 @@ func TestKernelsStayBetweenProtectedPages(t *testing.T) {
 		}
 	}
 }
+
+// TestTrainsStayBetweenProtectedPages has frames and payload end at a protected page, and begin at one.
+func TestTrainsStayBetweenProtectedPages(t *testing.T) {
+	src, dst := guarded(t), guarded(t)
+	r := rand.New(rand.NewPCG(23, 24))
+	for i := range src {
+		src[i] = byte(r.Uint32())
+	}
+	for n := 1; n <= 300; n++ {
+		for _, head := range []int{20, 42, 54, 62, 64, 66, 74, 126, 128} {
+			train := someTrain(r)
+			train.Head, train.Size = append(train.Head, make([]byte, 130)...)[:head], n
+			checkTrain(t, r, train, 1, src[:n], func(n int) []byte { return dst[len(dst)-n:] })
+			checkTrain(t, r, train, 1, src[len(src)-n:], func(n int) []byte { return dst[:n:n] })
+		}
+	}
+}

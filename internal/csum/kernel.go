@@ -6,7 +6,7 @@ type kind uint8
 const (
 	generic kind = iota // Go, everywhere
 	avx2
-	avx512 // with BW and VNNI
+	avx512 // with BW, VL and VNNI
 )
 
 func (k kind) String() string { return [...]string{"generic", "avx2", "avx512"}[k] }

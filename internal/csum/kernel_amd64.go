@@ -15,8 +15,9 @@ var kernel = best()
 
 // Below these lengths the call of a kernel and its fold cost more than the words (BenchmarkKernel).
 const (
-	leastSum  = 160
-	leastCopy = 96
+	leastSum   = 160
+	leastCopy  = 96
+	leastTrain = 64 // the kernel's own
 	// chunk is what one call of a kernel may sum at most; it is even.
 	chunk = 1 << 17
 )
@@ -37,7 +38,7 @@ func best() kind {
 func has(k kind) bool {
 	switch k {
 	case avx512:
-		return cpuid.CPU.Supports(cpuid.AVX512F, cpuid.AVX512BW, cpuid.AVX512VNNI, cpuid.BMI2)
+		return cpuid.CPU.Supports(cpuid.AVX512F, cpuid.AVX512BW, cpuid.AVX512VL, cpuid.AVX512VNNI, cpuid.BMI2)
 	case avx2:
 		return cpuid.CPU.Supports(cpuid.AVX2)
 	}

@@ -23,3 +23,9 @@ func sumAVX512(src *byte, n int) uint64
 //
 //go:noescape
 func copyAVX512(dst *byte, src *byte, n int) uint64
+
+// trainAVX512 writes count frames, at least one, of a header of headLen bytes, an even number below 128, and size bytes
+// of src each, 64 to 2^17. Nothing overlaps.
+//
+//go:noescape
+func trainAVX512(frames *[]byte, count int, head *byte, headLen int, src *byte, size int, v *[9]uint64)

@@ -214,16 +214,16 @@ DATA tops<>+0(SB)/4, $0x80008000
 GLOBL tops<>(SB), RODATA|NOPTR, $4
 
 // func sumAVX512(src *byte, n int) uint64
-// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VNNI, BMI2
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, BMI2
 TEXT ·sumAVX512(SB), NOSPLIT, $0-24
 	MOVQ         src+0(FP), AX
 	MOVQ         n+8(FP), CX
-	VPBROADCASTD ones<>+0(SB), Z0
-	VPBROADCASTD tops<>+0(SB), Z1
-	VPXORD       Z2, Z2, Z2
-	VPXORD       Z3, Z3, Z3
-	VPXORD       Z4, Z4, Z4
-	VPXORD       Z5, Z5, Z5
+	VPBROADCASTD ones<>+0(SB), Z16
+	VPBROADCASTD tops<>+0(SB), Z17
+	VPXORD       Z22, Z22, Z22
+	VPXORD       Z23, Z23, Z23
+	VPXORD       Z24, Z24, Z24
+	VPXORD       Z25, Z25, Z25
 	XORL         DX, DX
 	LEAQ         63(CX), BX
 	SHRQ         $0x06, BX
@@ -233,14 +233,14 @@ TEXT ·sumAVX512(SB), NOSPLIT, $0-24
 	JL           rest
 
 loop256:
-	VPXORD   (AX), Z1, Z6
-	VPDPWSSD Z0, Z6, Z2
-	VPXORD   64(AX), Z1, Z6
-	VPDPWSSD Z0, Z6, Z3
-	VPXORD   128(AX), Z1, Z6
-	VPDPWSSD Z0, Z6, Z4
-	VPXORD   192(AX), Z1, Z6
-	VPDPWSSD Z0, Z6, Z5
+	VPXORD   (AX), Z17, Z18
+	VPDPWSSD Z16, Z18, Z22
+	VPXORD   64(AX), Z17, Z19
+	VPDPWSSD Z16, Z19, Z23
+	VPXORD   128(AX), Z17, Z20
+	VPDPWSSD Z16, Z20, Z24
+	VPXORD   192(AX), Z17, Z21
+	VPDPWSSD Z16, Z21, Z25
 	ADDQ     $0x00000100, AX
 	SUBQ     $0x00000100, CX
 	JGE      loop256
@@ -248,17 +248,17 @@ loop256:
 rest:
 	TESTQ    $0x00000080, CX
 	JZ       rest64
-	VPXORD   (AX), Z1, Z6
-	VPDPWSSD Z0, Z6, Z2
-	VPXORD   64(AX), Z1, Z6
-	VPDPWSSD Z0, Z6, Z3
+	VPXORD   (AX), Z17, Z18
+	VPDPWSSD Z16, Z18, Z22
+	VPXORD   64(AX), Z17, Z19
+	VPDPWSSD Z16, Z19, Z23
 	SUBQ     $-128, AX
 
 rest64:
 	TESTQ    $0x00000040, CX
 	JZ       tail
-	VPXORD   (AX), Z1, Z6
-	VPDPWSSD Z0, Z6, Z4
+	VPXORD   (AX), Z17, Z20
+	VPDPWSSD Z16, Z20, Z24
 	SUBQ     $-64, AX
 
 tail:
@@ -267,41 +267,40 @@ tail:
 	MOVQ       $-1, BX
 	BZHIQ      CX, BX, BX
 	KMOVQ      BX, K1
-	VMOVDQU8.Z (AX), K1, Z6
-	VPXORD     Z1, Z6, Z6
-	VPDPWSSD   Z0, Z6, Z5
+	VMOVDQU8.Z (AX), K1, Z21
+	VPXORD     Z17, Z21, Z21
+	VPDPWSSD   Z16, Z21, Z25
 
 fold:
-	VPADDD        Z3, Z2, Z2
-	VPADDD        Z5, Z4, Z4
-	VPADDD        Z4, Z2, Z2
-	VEXTRACTI64X4 $0x01, Z2, Y0
-	VPADDD        Y0, Y2, Y2
-	VEXTRACTI128  $0x01, Y2, X0
-	VPADDD        X0, X2, X2
-	VPSRLDQ       $0x08, X2, X0
-	VPADDD        X0, X2, X2
-	VPSRLDQ       $0x04, X2, X0
-	VPADDD        X0, X2, X2
-	VMOVD         X2, AX
+	VPADDD        Z24, Z22, Z22
+	VPADDD        Z25, Z23, Z23
+	VPADDD        Z23, Z22, Z22
+	VEXTRACTI64X4 $0x01, Z22, Y23
+	VPADDD        Y23, Y22, Y22
+	VEXTRACTI32X4 $0x01, Y22, X23
+	VPADDD        X23, X22, X22
+	VPSHUFD       $0x4e, X22, X23
+	VPADDD        X23, X22, X22
+	VPSHUFD       $0xb1, X22, X23
+	VPADDD        X23, X22, X22
+	VMOVD         X22, AX
 	MOVLQSX       AX, AX
 	ADDQ          DX, AX
 	MOVQ          AX, ret+16(FP)
-	VZEROUPPER
 	RET
 
 // func copyAVX512(dst *byte, src *byte, n int) uint64
-// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VNNI, BMI2
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, BMI2
 TEXT ·copyAVX512(SB), NOSPLIT, $0-32
 	MOVQ         dst+0(FP), AX
 	MOVQ         src+8(FP), CX
 	MOVQ         n+16(FP), DX
-	VPBROADCASTD ones<>+0(SB), Z0
-	VPBROADCASTD tops<>+0(SB), Z1
-	VPXORD       Z2, Z2, Z2
-	VPXORD       Z3, Z3, Z3
-	VPXORD       Z4, Z4, Z4
-	VPXORD       Z5, Z5, Z5
+	VPBROADCASTD ones<>+0(SB), Z16
+	VPBROADCASTD tops<>+0(SB), Z17
+	VPXORD       Z22, Z22, Z22
+	VPXORD       Z23, Z23, Z23
+	VPXORD       Z24, Z24, Z24
+	VPXORD       Z25, Z25, Z25
 	XORL         BX, BX
 	CMPQ         DX, $0x00000100
 	JL           aligned
@@ -314,10 +313,10 @@ TEXT ·copyAVX512(SB), NOSPLIT, $0-32
 	MOVQ         $-1, BX
 	BZHIQ        SI, BX, BX
 	KMOVQ        BX, K1
-	VMOVDQU8.Z   (CX), K1, Z6
-	VMOVDQU8     Z6, K1, (AX)
-	VPXORD       Z1, Z6, Z6
-	VPDPWSSD     Z0, Z6, Z5
+	VMOVDQU8.Z   (CX), K1, Z21
+	VMOVDQU8     Z21, K1, (AX)
+	VPXORD       Z17, Z21, Z21
+	VPDPWSSD     Z16, Z21, Z25
 	ADDQ         SI, CX
 	ADDQ         SI, AX
 	SUBQ         SI, DX
@@ -332,22 +331,22 @@ aligned:
 	JL   rest
 
 loop256:
-	VMOVDQU64 (CX), Z6
-	VMOVDQU64 Z6, (AX)
-	VPXORD    Z1, Z6, Z6
-	VPDPWSSD  Z0, Z6, Z2
-	VMOVDQU64 64(CX), Z6
-	VMOVDQU64 Z6, 64(AX)
-	VPXORD    Z1, Z6, Z6
-	VPDPWSSD  Z0, Z6, Z3
-	VMOVDQU64 128(CX), Z6
-	VMOVDQU64 Z6, 128(AX)
-	VPXORD    Z1, Z6, Z6
-	VPDPWSSD  Z0, Z6, Z4
-	VMOVDQU64 192(CX), Z6
-	VMOVDQU64 Z6, 192(AX)
-	VPXORD    Z1, Z6, Z6
-	VPDPWSSD  Z0, Z6, Z5
+	VMOVDQU64 (CX), Z18
+	VMOVDQU64 Z18, (AX)
+	VPXORD    Z17, Z18, Z18
+	VPDPWSSD  Z16, Z18, Z22
+	VMOVDQU64 64(CX), Z19
+	VMOVDQU64 Z19, 64(AX)
+	VPXORD    Z17, Z19, Z19
+	VPDPWSSD  Z16, Z19, Z23
+	VMOVDQU64 128(CX), Z20
+	VMOVDQU64 Z20, 128(AX)
+	VPXORD    Z17, Z20, Z20
+	VPDPWSSD  Z16, Z20, Z24
+	VMOVDQU64 192(CX), Z21
+	VMOVDQU64 Z21, 192(AX)
+	VPXORD    Z17, Z21, Z21
+	VPDPWSSD  Z16, Z21, Z25
 	ADDQ      $0x00000100, CX
 	ADDQ      $0x00000100, AX
 	SUBQ      $0x00000100, DX
@@ -356,24 +355,24 @@ loop256:
 rest:
 	TESTQ     $0x00000080, DX
 	JZ        rest64
-	VMOVDQU64 (CX), Z6
-	VMOVDQU64 Z6, (AX)
-	VPXORD    Z1, Z6, Z6
-	VPDPWSSD  Z0, Z6, Z2
-	VMOVDQU64 64(CX), Z6
-	VMOVDQU64 Z6, 64(AX)
-	VPXORD    Z1, Z6, Z6
-	VPDPWSSD  Z0, Z6, Z3
+	VMOVDQU64 (CX), Z18
+	VMOVDQU64 Z18, (AX)
+	VPXORD    Z17, Z18, Z18
+	VPDPWSSD  Z16, Z18, Z22
+	VMOVDQU64 64(CX), Z19
+	VMOVDQU64 Z19, 64(AX)
+	VPXORD    Z17, Z19, Z19
+	VPDPWSSD  Z16, Z19, Z23
 	SUBQ      $-128, CX
 	SUBQ      $-128, AX
 
 rest64:
 	TESTQ     $0x00000040, DX
 	JZ        tail
-	VMOVDQU64 (CX), Z6
-	VMOVDQU64 Z6, (AX)
-	VPXORD    Z1, Z6, Z6
-	VPDPWSSD  Z0, Z6, Z4
+	VMOVDQU64 (CX), Z20
+	VMOVDQU64 Z20, (AX)
+	VPXORD    Z17, Z20, Z20
+	VPDPWSSD  Z16, Z20, Z24
 	SUBQ      $-64, CX
 	SUBQ      $-64, AX
 
@@ -383,26 +382,230 @@ tail:
 	MOVQ       $-1, SI
 	BZHIQ      DX, SI, SI
 	KMOVQ      SI, K1
-	VMOVDQU8.Z (CX), K1, Z6
-	VMOVDQU8   Z6, K1, (AX)
-	VPXORD     Z1, Z6, Z6
-	VPDPWSSD   Z0, Z6, Z5
+	VMOVDQU8.Z (CX), K1, Z21
+	VMOVDQU8   Z21, K1, (AX)
+	VPXORD     Z17, Z21, Z21
+	VPDPWSSD   Z16, Z21, Z25
 
 fold:
-	VPADDD        Z3, Z2, Z2
-	VPADDD        Z5, Z4, Z4
-	VPADDD        Z4, Z2, Z2
-	VEXTRACTI64X4 $0x01, Z2, Y0
-	VPADDD        Y0, Y2, Y2
-	VEXTRACTI128  $0x01, Y2, X0
-	VPADDD        X0, X2, X2
-	VPSRLDQ       $0x08, X2, X0
-	VPADDD        X0, X2, X2
-	VPSRLDQ       $0x04, X2, X0
-	VPADDD        X0, X2, X2
-	VMOVD         X2, AX
+	VPADDD        Z24, Z22, Z22
+	VPADDD        Z25, Z23, Z23
+	VPADDD        Z23, Z22, Z22
+	VEXTRACTI64X4 $0x01, Z22, Y23
+	VPADDD        Y23, Y22, Y22
+	VEXTRACTI32X4 $0x01, Y22, X23
+	VPADDD        X23, X22, X22
+	VPSHUFD       $0x4e, X22, X23
+	VPADDD        X23, X22, X22
+	VPSHUFD       $0xb1, X22, X23
+	VPADDD        X23, X22, X22
+	VMOVD         X22, AX
 	MOVLQSX       AX, AX
 	ADDQ          BX, AX
 	MOVQ          AX, ret+24(FP)
-	VZEROUPPER
+	RET
+
+// func trainAVX512(frames *[]byte, count int, head *byte, headLen int, src *byte, size int, v *[9]uint64)
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, BMI2, CMOV, MMX+
+TEXT ·trainAVX512(SB), NOSPLIT, $0-56
+	MOVQ         frames+0(FP), AX
+	MOVQ         count+8(FP), CX
+	MOVQ         src+32(FP), BX
+	VPBROADCASTD ones<>+0(SB), Z16
+	VPBROADCASTD tops<>+0(SB), Z17
+	MOVQ         head+16(FP), DX
+	MOVQ         headLen+24(FP), SI
+	MOVQ         SI, DI
+	ANDQ         $0x3f, DI
+	SUBQ         DI, SI
+	ADDQ         SI, DX
+	MOVQ         $-1, SI
+	BZHIQ        DI, SI, SI
+	KMOVQ        SI, K1
+	KNOTQ        K1, K2
+	VMOVDQU8.Z   (DX), K1, Z26
+
+frame:
+	VPXORD Z22, Z22, Z22
+	VPXORD Z23, Z23, Z23
+	VPXORD Z24, Z24, Z24
+	VPXORD Z25, Z25, Z25
+	MOVQ   (AX), SI
+	MOVQ   SI, DX
+	CMPQ   CX, $0x01
+	JE     last
+	MOVQ   24(AX), DX
+
+last:
+	MOVQ      size+40(FP), DI
+	XORL      R8, R8
+	MOVQ      headLen+24(FP), R9
+	TESTQ     $0x00000040, R9
+	JZ        short
+	MOVQ      head+16(FP), R10
+	VMOVDQU64 (R10), Z18
+	VMOVDQU64 Z18, (SI)
+	SUBQ      $-64, SI
+
+short:
+	ANDQ       $0x3f, R9
+	JZ         payload
+	SUBQ       R9, BX
+	VMOVDQU8.Z (BX), K2, Z19
+	VPORQ      Z26, Z19, Z18
+	VMOVDQU64  Z18, (SI)
+	VPXORD     Z17, Z19, Z19
+	VPDPWSSD   Z16, Z19, Z25
+	SUBQ       $-64, BX
+	SUBQ       $-64, SI
+	LEAQ       -64(DI)(R9*1), DI
+	MOVL       $0x00100000, R8
+
+payload:
+	LEAQ 63(DI), R9
+	SHRQ $0x06, R9
+	SHLQ $0x14, R9
+	ADDQ R9, R8
+	SUBQ $0x00000100, DI
+	JL   rest
+
+loop256:
+	PREFETCHT0 1024(BX)
+	PREFETCHT0 (DX)
+	PREFETCHT0 1088(BX)
+	PREFETCHT0 64(DX)
+	PREFETCHT0 1152(BX)
+	PREFETCHT0 128(DX)
+	PREFETCHT0 1216(BX)
+	PREFETCHT0 192(DX)
+	ADDQ       $0x00000100, DX
+	VMOVDQU64  (BX), Z18
+	VMOVDQU64  64(BX), Z19
+	VMOVDQU64  128(BX), Z20
+	VMOVDQU64  192(BX), Z21
+	VMOVDQU64  Z18, (SI)
+	VMOVDQU64  Z19, 64(SI)
+	VMOVDQU64  Z20, 128(SI)
+	VMOVDQU64  Z21, 192(SI)
+	VPXORD     Z17, Z18, Z18
+	VPDPWSSD   Z16, Z18, Z22
+	VPXORD     Z17, Z19, Z19
+	VPDPWSSD   Z16, Z19, Z23
+	VPXORD     Z17, Z20, Z20
+	VPDPWSSD   Z16, Z20, Z24
+	VPXORD     Z17, Z21, Z21
+	VPDPWSSD   Z16, Z21, Z25
+	ADDQ       $0x00000100, BX
+	ADDQ       $0x00000100, SI
+	SUBQ       $0x00000100, DI
+	JGE        loop256
+
+rest:
+	TESTQ     $0x00000080, DI
+	JZ        rest64
+	VMOVDQU64 (BX), Z18
+	VMOVDQU64 Z18, (SI)
+	VPXORD    Z17, Z18, Z18
+	VPDPWSSD  Z16, Z18, Z22
+	VMOVDQU64 64(BX), Z19
+	VMOVDQU64 Z19, 64(SI)
+	VPXORD    Z17, Z19, Z19
+	VPDPWSSD  Z16, Z19, Z23
+	SUBQ      $-128, BX
+	SUBQ      $-128, SI
+
+rest64:
+	TESTQ     $0x00000040, DI
+	JZ        tail
+	VMOVDQU64 (BX), Z20
+	VMOVDQU64 Z20, (SI)
+	VPXORD    Z17, Z20, Z20
+	VPDPWSSD  Z16, Z20, Z24
+	SUBQ      $-64, BX
+	SUBQ      $-64, SI
+
+tail:
+	ANDQ       $0x3f, DI
+	JZ         fold
+	MOVQ       $-1, DX
+	BZHIQ      DI, DX, DX
+	KMOVQ      DX, K1
+	VMOVDQU8.Z (BX), K1, Z21
+	VMOVDQU8   Z21, K1, (SI)
+	VPXORD     Z17, Z21, Z21
+	VPDPWSSD   Z16, Z21, Z25
+
+fold:
+	ADDQ          DI, BX
+	VPADDD        Z24, Z22, Z22
+	VPADDD        Z25, Z23, Z23
+	VPADDD        Z23, Z22, Z22
+	VEXTRACTI64X4 $0x01, Z22, Y23
+	VPADDD        Y23, Y22, Y22
+	VEXTRACTI32X4 $0x01, Y22, X23
+	VPADDD        X23, X22, X22
+	VPSHUFD       $0x4e, X22, X23
+	VPADDD        X23, X22, X22
+	VPSHUFD       $0xb1, X22, X23
+	VPADDD        X23, X22, X22
+	VMOVD         X22, DX
+	MOVLQSX       DX, DX
+	ADDQ          R8, DX
+	MOVQ          (AX), SI
+	MOVQ          v+48(FP), DI
+	MOVQ          (DI), R8
+	TESTQ         R8, R8
+	JZ            noID
+	MOVQ          32(DI), R9
+	LEAQ          1(R9), R10
+	MOVQ          R10, 32(DI)
+	ROLW          $0x08, R9
+	MOVW          R9, (SI)(R8*1)
+	MOVQ          8(DI), R8
+	TESTQ         R8, R8
+	JZ            noID
+	MOVWLZX       R9, R9
+	ADDQ          40(DI), R9
+	MOVL          R9, R10
+	SHRL          $0x10, R10
+	ADDW          R10, R9
+	ADCW          $0x00, R9
+	NOTL          R9
+	MOVW          R9, (SI)(R8*1)
+
+noID:
+	MOVQ   16(DI), R8
+	TESTQ  R8, R8
+	JZ     noSeq
+	MOVQ   48(DI), R9
+	MOVQ   size+40(FP), R10
+	ADDQ   R9, R10
+	MOVQ   R10, 48(DI)
+	BSWAPL R9
+	MOVL   R9, (SI)(R8*1)
+	ADDQ   R9, DX
+
+noSeq:
+	MOVQ    24(DI), R8
+	TESTQ   R8, R8
+	JZ      noSum
+	ADDQ    56(DI), DX
+	MOVQ    DX, R9
+	SHRQ    $0x20, R9
+	ADDL    R9, DX
+	ADCL    $0x00, DX
+	MOVL    DX, R10
+	SHRL    $0x10, R10
+	ADDW    R10, DX
+	ADCW    $0x00, DX
+	NOTL    DX
+	MOVQ    64(DI), R9
+	TESTW   DX, DX
+	CMOVWEQ R9, DX
+	MOVW    DX, (SI)(R8*1)
+
+noSum:
+	ADDQ $0x18, AX
+	DECQ CX
+	JNE  frame
 	RET

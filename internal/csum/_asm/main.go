@@ -17,6 +17,7 @@ func main() {
 	ones, tops := word("ones", 0x0001), word("tops", 0x8000)
 	avx512("sumAVX512", false, ones, tops)
 	avx512("copyAVX512", true, ones, tops)
+	trainAVX512("trainAVX512", ones, tops)
 	Generate()
 }
 
@@ -32,6 +33,7 @@ type source struct {
 	src, dst GPVirtual
 	n        GPVirtual
 	copies   bool
+	next     Register // where the next frame goes; nil: unknown
 }
 
 func begin(name string, copies bool, limit string) source {
@@ -173,66 +175,248 @@ func (s *source) scalarTail(sum GPVirtual) {
 // touched, whatever page they lie on.
 func avx512(name string, copies bool, ones, tops Mem) {
 	s := begin(name, copies, "2^17")
-	one, top, acc := ZMM(), ZMM(), [4]VecVirtual{}
 	blocks := GP64()
 	VPBROADCASTD(ones, one)
 	VPBROADCASTD(tops, top)
 	for i := range acc {
-		acc[i] = ZMM()
 		VPXORD(acc[i], acc[i], acc[i])
 	}
 	XORL(blocks.As32(), blocks.As32())
 	if copies {
-		s.alignAVX512(blocks, func(v VecVirtual) {
-			VPXORD(top, v, v)
-			VPDPWSSD(one, v, acc[3])
-		})
+		s.alignAVX512(blocks)
 	}
+	s.blocksAVX512(blocks)
+	sum := foldAVX512()
+	ADDQ(blocks, sum)
+	Store(sum, ReturnIndex(0))
+	RET()
+}
+
+// trainAVX512 writes frames that lie anywhere: a header each, and behind it the next size bytes of src, copied and
+// summed. The cache line in which the header ends and the payload begins is put together and written at once. Then come
+// the numbers that count up and the checksums, by the words of v:
+//
+//	0 place of the IPv4 identification  4 its next value, a number
+//	1 of the IPv4 header's checksum     5 sum of that header without identification, a little-endian word
+//	2 of the TCP sequence number        6 its next value, a number
+//	3 of the TCP or UDP checksum        7 sum of what it covers without sequence number and payload, likewise
+//	                                    8 what a checksum of 0 is written as
+//
+// A place of 0 is none. v is left as the frames behind these need it.
+func trainAVX512(name string, ones, tops Mem) {
+	TEXT(name, NOSPLIT, "func(frames *[]byte, count int, head *byte, headLen int, src *byte, size int, v *[9]uint64)")
+	Doc(name+" writes count frames, at least one, of a header of headLen bytes, an even number below 128, and size bytes",
+		"of src each, 64 to 2^17. Nothing overlaps.")
+	Pragma("noescape")
+	frames, count := Load(Param("frames"), GP64()).(GPVirtual), Load(Param("count"), GP64()).(GPVirtual)
+	next := GP64()
+	s := source{copies: true, src: Load(Param("src"), GP64()).(GPVirtual), dst: GP64(), n: GP64(), next: next}
+	VPBROADCASTD(ones, one)
+	VPBROADCASTD(tops, top)
+	ofHead, ofPayload := K(), K()
+	headEnd(ofHead, ofPayload)
+
+	Label("frame")
+	for i := range acc {
+		VPXORD(acc[i], acc[i], acc[i])
+	}
+	MOVQ(Mem{Base: frames}, s.dst)
+	MOVQ(s.dst, next)
+	CMPQ(count, Imm(1))
+	JE(LabelRef("last"))
+	MOVQ(Mem{Base: frames, Disp: 24}, next) // fetched into the cache meanwhile
+	Label("last")
+	Load(Param("size"), s.n)
+	blocks := GP64()
+	XORL(blocks.As32(), blocks.As32())
+	s.headAVX512(blocks, ofPayload)
+	s.blocksAVX512(blocks)
+	ADDQ(s.n, s.src) // its last bytes
+	sum := foldAVX512()
+	ADDQ(blocks, sum)
+	frame := s.dst
+	MOVQ(Mem{Base: frames}, frame)
+	fields(frame, sum)
+	ADDQ(Imm(24), frames)
+	DECQ(count)
+	JNE(LabelRef("frame"))
+	RET()
+}
+
+// headEnd loads the last bytes of the header, as many as do not fill 64, and masks of them and of the others.
+func headEnd(ofHead, ofPayload OpmaskVirtual) {
+	head, n, r, bits := GP64(), GP64(), GP64(), GP64()
+	Load(Param("head"), head)
+	Load(Param("headLen"), n)
+	MOVQ(n, r)
+	ANDQ(Imm(63), r)
+	SUBQ(r, n)
+	ADDQ(n, head)
+	MOVQ(I32(-1), bits)
+	BZHIQ(r, bits, bits)
+	KMOVQ(bits, ofHead)
+	KNOTQ(ofHead, ofPayload)
+	VMOVDQU8_Z(Mem{Base: head}, ofHead, headTail)
+}
+
+// headAVX512 writes the header, and with its last bytes the first of the payload, which it sums.
+func (s *source) headAVX512(blocks GPVirtual, ofPayload OpmaskVirtual) {
+	r, head := GP64(), GP64()
+	Load(Param("headLen"), r)
+	TESTQ(U32(64), r)
+	JZ(LabelRef("short"))
+	Load(Param("head"), head)
+	VMOVDQU64(Mem{Base: head}, data[0])
+	VMOVDQU64(data[0], s.to(0))
+	SUBQ(I8(-64), s.dst)
+	Label("short")
+	ANDQ(Imm(63), r)
+	JZ(LabelRef("payload"))
+	SUBQ(r, s.src)
+	VMOVDQU8_Z(s.at(0), ofPayload, data[1])
+	VPORQ(headTail, data[1], data[0])
+	VMOVDQU64(data[0], s.to(0))
+	VPXORD(top, data[1], data[1])
+	VPDPWSSD(one, data[1], acc[3])
+	SUBQ(I8(-64), s.src)
+	SUBQ(I8(-64), s.dst)
+	LEAQ(Mem{Base: s.n, Index: r, Scale: 1, Disp: -64}, s.n)
+	MOVL(U32(1<<20), blocks.As32())
+	Label("payload")
+}
+
+// fields writes what counts up in the frame, and its checksums; sum is the payload's, in little-endian words.
+func fields(frame, sum GPVirtual) {
+	v, off, x, y := GP64(), GP64(), GP64(), GP64()
+	Load(Param("v"), v)
+	word := func(i int) Mem { return Mem{Base: v, Disp: 8 * i} }
+	place := Mem{Base: frame, Index: off, Scale: 1}
+	fold16 := func(x GPVirtual) { // 32 bits to 16, with the carry going round
+		MOVL(x.As32(), y.As32())
+		SHRL(Imm(16), y.As32())
+		ADDW(y.As16(), x.As16())
+		ADCW(Imm(0), x.As16())
+		NOTL(x.As32())
+	}
+	MOVQ(word(0), off)
+	TESTQ(off, off)
+	JZ(LabelRef("noID"))
+	MOVQ(word(4), x)
+	LEAQ(Mem{Base: x, Disp: 1}, y)
+	MOVQ(y, word(4))
+	ROLW(Imm(8), x.As16())
+	MOVW(x.As16(), place)
+	MOVQ(word(1), off)
+	TESTQ(off, off)
+	JZ(LabelRef("noID"))
+	MOVWLZX(x.As16(), x.As32())
+	ADDQ(word(5), x)
+	fold16(x)
+	MOVW(x.As16(), place)
+	Label("noID")
+
+	MOVQ(word(2), off)
+	TESTQ(off, off)
+	JZ(LabelRef("noSeq"))
+	MOVQ(word(6), x)
+	Load(Param("size"), y)
+	ADDQ(x, y)
+	MOVQ(y, word(6))
+	BSWAPL(x.As32())
+	MOVL(x.As32(), place)
+	ADDQ(x, sum)
+	Label("noSeq")
+
+	MOVQ(word(3), off)
+	TESTQ(off, off)
+	JZ(LabelRef("noSum"))
+	ADDQ(word(7), sum)
+	MOVQ(sum, x)
+	SHRQ(Imm(32), x)
+	ADDL(x.As32(), sum.As32())
+	ADCL(Imm(0), sum.As32())
+	fold16(sum)
+	MOVQ(word(8), x)
+	TESTW(sum.As16(), sum.As16())
+	CMOVWEQ(x.As16(), sum.As16())
+	MOVW(sum.As16(), place)
+	Label("noSum")
+}
+
+// blocksAVX512 sums, and copies, all of s but for the adding of lanes; n is left as the bytes behind the last 64, and src
+// points at them. blocks grows by what each block's flipped bits are.
+func (s *source) blocksAVX512(blocks GPVirtual) {
 	whole := GP64()
 	LEAQ(Mem{Base: s.n, Disp: 63}, whole)
 	SHRQ(Imm(6), whole)
 	SHLQ(Imm(20), whole)
 	ADDQ(whole, blocks)
-	add := func(off, i int) {
-		v := ZMM()
-		if copies {
-			VMOVDQU64(s.at(off), v)
-			VMOVDQU64(v, s.to(off))
-			VPXORD(top, v, v)
-		} else {
-			VPXORD(s.at(off), top, v)
-		}
-		VPDPWSSD(one, v, acc[i])
-	}
 	SUBQ(U32(256), s.n)
 	JL(LabelRef("rest"))
 	Label("loop256")
-	for i := range 4 {
-		add(64*i, i)
-	}
+	s.add256()
 	ADDQ(U32(256), s.src)
-	if copies {
+	if s.copies {
 		ADDQ(U32(256), s.dst)
 	}
 	SUBQ(U32(256), s.n)
 	JGE(LabelRef("loop256"))
 	Label("rest")
-	s.restAVX512(add, func(v VecVirtual) {
-		VPXORD(top, v, v)
-		VPDPWSSD(one, v, acc[3])
-	})
+	s.restAVX512()
 	Label("fold")
-	sum := foldAVX512(acc)
-	ADDQ(blocks, sum)
-	Store(sum, ReturnIndex(0))
-	VZEROUPPER()
-	RET()
+}
+
+// Registers of the AVX-512 kernels. Those from 16 on have no part that older instructions know, so that there is no
+// VZEROUPPER to pay for on the way out.
+var (
+	one, top, data = Z16, Z17, [4]VecPhysical{Z18, Z19, Z20, Z21}
+	acc            = [4]VecPhysical{Z22, Z23, Z24, Z25}
+	headTail       = Z26
+)
+
+// add sums, and copies, the 64 bytes at off.
+func (s *source) add(off, i int) {
+	v := data[i%len(data)]
+	if s.copies {
+		VMOVDQU64(s.at(off), v)
+		VMOVDQU64(v, s.to(off))
+		VPXORD(top, v, v)
+	} else {
+		VPXORD(s.at(off), top, v)
+	}
+	VPDPWSSD(one, v, acc[i])
+}
+
+// add256 is add four times. The kernel that knows where the next frame goes fetches that into the cache, and what it reads
+// itself soon: both are usually in the second one, where this is a fifth of its time.
+func (s *source) add256() {
+	if s.next == nil {
+		for i := range 4 {
+			s.add(64*i, i)
+		}
+		return
+	}
+	for i := range 4 {
+		PREFETCHT0(s.at(1024 + 64*i))
+		PREFETCHT0(Mem{Base: s.next, Disp: 64 * i})
+	}
+	ADDQ(U32(256), s.next)
+	for i := range 4 {
+		VMOVDQU64(s.at(64*i), data[i])
+	}
+	for i := range 4 {
+		VMOVDQU64(data[i], s.to(64*i))
+	}
+	for i := range 4 {
+		VPXORD(top, data[i], data[i])
+		VPDPWSSD(one, data[i], acc[i])
+	}
 }
 
 // alignAVX512 takes bytes until dst is aligned, because a store across two cache lines costs two, and more than the
 // masked copy that avoids them all. A dst at an odd address is left alone: bytes would change places in the words.
-func (s *source) alignAVX512(blocks GPVirtual, add func(VecVirtual)) {
-	off, bits, mask, v := GP64(), GP64(), K(), ZMM()
+func (s *source) alignAVX512(blocks GPVirtual) {
+	off, bits, mask, v := GP64(), GP64(), K(), data[3]
 	CMPQ(s.n, U32(256))
 	JL(LabelRef("aligned"))
 	MOVQ(s.dst, off)
@@ -246,7 +430,8 @@ func (s *source) alignAVX512(blocks GPVirtual, add func(VecVirtual)) {
 	KMOVQ(bits, mask)
 	VMOVDQU8_Z(s.at(0), mask, v)
 	VMOVDQU8(v, mask, s.to(0))
-	add(v)
+	VPXORD(top, v, v)
+	VPDPWSSD(one, v, acc[3])
 	ADDQ(off, s.src)
 	ADDQ(off, s.dst)
 	SUBQ(off, s.n)
@@ -255,7 +440,7 @@ func (s *source) alignAVX512(blocks GPVirtual, add func(VecVirtual)) {
 }
 
 // restAVX512 adds what is left, less than 256 bytes: n is 256 less than that.
-func (s *source) restAVX512(add func(off, acc int), last func(VecVirtual)) {
+func (s *source) restAVX512() {
 	step := func(n int) {
 		SUBQ(I8(-n), s.src)
 		if s.copies {
@@ -264,18 +449,18 @@ func (s *source) restAVX512(add func(off, acc int), last func(VecVirtual)) {
 	}
 	TESTQ(U32(128), s.n)
 	JZ(LabelRef("rest64"))
-	add(0, 0)
-	add(64, 1)
+	s.add(0, 0)
+	s.add(64, 1)
 	step(128)
 	Label("rest64")
 	TESTQ(U32(64), s.n)
 	JZ(LabelRef("tail"))
-	add(0, 2)
+	s.add(0, 2)
 	step(64)
 	Label("tail")
 	ANDQ(Imm(63), s.n)
 	JZ(LabelRef("fold"))
-	bits, mask, v := GP64(), K(), ZMM()
+	bits, mask, v := GP64(), K(), data[3]
 	MOVQ(I32(-1), bits)
 	BZHIQ(s.n, bits, bits)
 	KMOVQ(bits, mask)
@@ -283,23 +468,26 @@ func (s *source) restAVX512(add func(off, acc int), last func(VecVirtual)) {
 	if s.copies {
 		VMOVDQU8(v, mask, s.to(0))
 	}
-	last(v)
+	VPXORD(top, v, v)
+	VPDPWSSD(one, v, acc[3])
 }
 
 // foldAVX512 adds all lanes, which are signed.
-func foldAVX512(acc [4]VecVirtual) GPVirtual {
-	VPADDD(acc[1], acc[0], acc[0])
-	VPADDD(acc[3], acc[2], acc[2])
-	VPADDD(acc[2], acc[0], acc[0])
-	t, half, x := acc[0], YMM(), XMM()
-	VEXTRACTI64X4(Imm(1), t, half)
-	VPADDD(half, t.AsY(), t.AsY())
-	VEXTRACTI128(Imm(1), t.AsY(), x)
-	VPADDD(x, t.AsX(), t.AsX())
-	VPSRLDQ(Imm(8), t.AsX(), x)
-	VPADDD(x, t.AsX(), t.AsX())
-	VPSRLDQ(Imm(4), t.AsX(), x)
-	VPADDD(x, t.AsX(), t.AsX())
+func foldAVX512() GPVirtual {
+	for n := len(acc) / 2; n > 0; n /= 2 {
+		for i := range n {
+			VPADDD(acc[n+i], acc[i], acc[i])
+		}
+	}
+	t, u := acc[0], acc[1]
+	VEXTRACTI64X4(Imm(1), t, u.AsY())
+	VPADDD(u.AsY(), t.AsY(), t.AsY())
+	VEXTRACTI32X4(Imm(1), t.AsY(), u.AsX())
+	VPADDD(u.AsX(), t.AsX(), t.AsX())
+	VPSHUFD(Imm(0x4e), t.AsX(), u.AsX())
+	VPADDD(u.AsX(), t.AsX(), t.AsX())
+	VPSHUFD(Imm(0xb1), t.AsX(), u.AsX())
+	VPADDD(u.AsX(), t.AsX(), t.AsX())
 	sum := GP64()
 	VMOVD(t.AsX(), sum.As32())
 	MOVLQSX(sum.As32(), sum)
