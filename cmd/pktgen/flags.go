@@ -128,6 +128,9 @@ func (f *flags) config(newSeed func() uint64) (c traffic.Config, err error) {
 	if f.Of("tso") != "" && f.Given("size") {
 		return c, results.Usage("size", f.Of("size"), "the sizes follow from --tso and --payload; leave --size out")
 	}
+	if c.NoTag && f.Given("latency") && c.Latency.EveryN != 0 {
+		return c, results.Usage("latency", f.Of("latency"), "is read from the tag; use it without --no-tag")
+	}
 	if f.Of("seed") == "" {
 		c.Seed = newSeed()
 	}

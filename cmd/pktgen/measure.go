@@ -45,6 +45,9 @@ func (a *app) measure(ctx context.Context, f *flags, tx, rx string) error {
 	if err != nil {
 		return err
 	}
+	if err := c.CheckHDR(f.Of("hdr")); err != nil {
+		return err
+	}
 	for _, port := range []string{c.TX, c.RX} {
 		if err := traffic.CheckPort(port, c.AllowMgmt); err != nil {
 			return err

@@ -35,7 +35,7 @@ func TestOneFileForTwoOutputsIsRefused(t *testing.T) {
 	}
 	for _, args := range []string{"--report /dev/null --hdr /dev/null --tap /dev/null", "--report DIR/r --hdr DIR/h --tap DIR/t"} {
 		args = strings.ReplaceAll(args, "DIR", dir)
-		if code, _, stderr := pktgen(append([]string{"tx", "loop:", "-n", "1", "-i", "0"}, strings.Fields(args)...)...); code != 0 {
+		if code, _, stderr := pktgen(append([]string{"tx", "loop:", "--rx", "loop:", "-n", "1", "-i", "0"}, strings.Fields(args)...)...); code != 0 {
 			t.Errorf("%s: exit code %d: %s", args, code, stderr)
 		}
 	}

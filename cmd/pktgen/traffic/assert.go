@@ -68,6 +68,14 @@ func (c *Config) CheckAsserts(list []Assert, floor bool) error {
 	return nil
 }
 
+// CheckHDR refuses a histogram of a run that records no latency.
+func (c *Config) CheckHDR(path string) error {
+	if why := c.cannotHave("latency_ns/max", false); path != "" && why != "" {
+		return results.Usage("hdr", path, "latency "+why)
+	}
+	return nil
+}
+
 // cannotHave says why a run of c has no such number, and what would give it one.
 func (c *Config) cannotHave(key string, floor bool) string {
 	part, _, _ := strings.Cut(key, "/")
