@@ -15,10 +15,9 @@ import (
 
 // Limits of a Listener.
 const (
-	pause        = 10 * time.Millisecond
-	maxSettingUp = 256  // exchanges at a time; further clients wait
-	maxRemotes   = 1024 // sessions at a time; further clients are turned away
-	waitingMost  = 64   // remotes that nobody has accepted yet; further ones are served all the same
+	pause       = 10 * time.Millisecond
+	maxRemotes  = 1024 // sessions at a time; further clients are turned away
+	waitingMost = 64   // remotes that nobody has accepted yet; further ones are served all the same
 )
 
 // Remote is another endpoint, known by an exchange over a connection.
@@ -133,7 +132,7 @@ type Listener struct {
 	hello    exchange.Info
 	ctx      context.Context
 	stop     context.CancelFunc
-	setUp    chan struct{} // a place for each exchange
+	lobby    exchange.Lobby
 	remotes  chan struct{} // a place for each session
 	accepted chan *Remote
 	silent   chan *Remote // clients of a protocol that does not tell its end; the oldest go
@@ -162,7 +161,7 @@ func (e *Endpoint) Listen(addr string, c ListenConfig) (*Listener, error) {
 		return nil, fmt.Errorf("ud: %s: listen: %w", e.name, err)
 	}
 	l := &Listener{e: e, ln: ln, p: c.Protocol, hello: c.Hello, counts: c.Counts,
-		setUp: make(chan struct{}, maxSettingUp), remotes: make(chan struct{}, maxRemotes), accepted: make(chan *Remote, waitingMost), silent: make(chan *Remote, maxRemotes)}
+		remotes: make(chan struct{}, maxRemotes), accepted: make(chan *Remote, waitingMost), silent: make(chan *Remote, maxRemotes)}
 	l.ctx, l.stop = context.WithCancel(context.Background())
 	l.wg.Add(1)
 	go l.run()
@@ -198,25 +197,20 @@ func (l *Listener) Close() error {
 	return err
 }
 
-// run accepts connections. It waits for a place before it takes the next, and
-// a while after an error, which comes when all descriptors are in use.
+// run accepts connections. It waits a while after an error, which comes when all
+// descriptors are in use.
 func (l *Listener) run() {
 	defer l.wg.Done()
 	for l.ctx.Err() == nil {
-		select {
-		case l.setUp <- struct{}{}:
-		case <-l.ctx.Done():
-			return
-		}
 		conn, err := l.ln.Accept()
 		if err != nil {
-			<-l.setUp
 			select {
 			case <-time.After(pause):
 			case <-l.ctx.Done():
 			}
 			continue
 		}
+		l.lobby.Enter(conn)
 		l.wg.Add(1)
 		go l.serve(conn)
 	}
@@ -226,23 +220,23 @@ func (l *Listener) run() {
 func (l *Listener) serve(conn net.Conn) {
 	defer l.wg.Done()
 	defer conn.Close()
+	defer l.lobby.Leave(conn)
 	select {
 	case l.remotes <- struct{}{}:
 		defer func() { <-l.remotes }()
 	default:
-		<-l.setUp
 		return
 	}
 	short, cancel := context.WithTimeout(l.ctx, exchange.StepTimeout)
 	var r *Remote
 	s, err := l.p.Server(l.ctx, conn, func(theirs exchange.Info) (mine exchange.Info, err error) {
+		l.lobby.Leave(conn)
 		if mine, err = l.e.introduce(l.hello, conn, theirs.GID); err == nil {
 			r, err = l.e.remote(short, theirs, conn)
 		}
 		return mine, err
 	})
 	cancel()
-	<-l.setUp
 	if err != nil {
 		if r != nil {
 			r.Close()

@@ -1,8 +1,10 @@
 package ud
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net"
 	"sync"
 	"testing"
@@ -133,4 +135,40 @@ func TestTwoRemotesOfOneAddressAreCountedApart(t *testing.T) {
 	check(t, a.Send(r2.Peer, []byte("still there")))
 	check(t, r2.Close())
 	wantErr(t, a.Send(r2.Peer, nil), ErrPeer)
+}
+
+// patient is a protocol whose server waits for the first byte as long as it takes.
+type patient struct{ exchange.Native }
+
+type begun struct {
+	net.Conn
+	r io.Reader
+}
+
+func (b begun) Read(p []byte) (int, error) { return b.r.Read(p) }
+
+func (p patient) Server(ctx context.Context, c net.Conn, accept func(exchange.Info) (exchange.Info, error)) (*exchange.Session, error) {
+	first := make([]byte, 1)
+	if _, err := io.ReadFull(c, first); err != nil {
+		return nil, err
+	}
+	return p.Native.Server(ctx, begun{c, io.MultiReader(bytes.NewReader(first), c)}, accept)
+}
+
+// More connections than a listener lets in at a time, and never a word on any of them.
+func TestSilentConnectionsHoldNobodyUp(t *testing.T) {
+	a, b, _, _ := pair(t, "loop:"+t.Name(), "loop:"+t.Name(), Config{}, Config{})
+	l, err := b.Listen("127.0.0.1:0", ListenConfig{Protocol: patient{}})
+	check(t, err)
+	defer l.Close()
+	for range 600 {
+		c, err := net.Dial("tcp", l.Addr().String())
+		check(t, err)
+		defer c.Close()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	r, err := a.Dial(ctx, l.Addr().String(), nil, exchange.Info{})
+	check(t, err)
+	check(t, r.Close())
 }

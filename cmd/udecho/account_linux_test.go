@@ -171,3 +171,20 @@ func flood(t *testing.T, to string) {
 		_, _ = c.Write(buf[:n]) // a kernel that has no room says so
 	}
 }
+
+// TestSilentConnectionsShutNobodyOut: more of them than a server has places, from the client's own address, and who comes
+// then is served at once.
+func TestSilentConnectionsShutNobodyOut(t *testing.T) {
+	p := paths(t)[0]
+	server(t, p.far, p.meet)
+	for range 600 {
+		c, err := net.Dial("tcp", p.meet+":18515")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	if code, _, errs := runs(t, "ping", p.near, p.meet, "-n", "200", "--timeout", "5s", "--event", "--assert", "loss==0"); code != cli.OK {
+		t.Errorf("exit code %d: %s", code, errs)
+	}
+}

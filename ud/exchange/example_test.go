@@ -65,3 +65,37 @@ func ExampleByName() {
 	// true perftest
 	// true exchange: pingpong: read the peer's address: the peer told no GID: start it with -g INDEX
 }
+
+// A server keeps those who say nothing from shutting others out.
+func ExampleLobby() {
+	l, _ := net.Listen("tcp", "127.0.0.1:0")
+	defer l.Close()
+	var lobby exchange.Lobby
+	served := make(chan error)
+	serve := func(conn net.Conn) {
+		defer conn.Close()
+		defer lobby.Leave(conn)
+		_, err := exchange.Pingpong{}.Server(context.Background(), conn, func(exchange.Info) (exchange.Info, error) {
+			lobby.Leave(conn)
+			return exchange.Info{QPN: 0x22, GID: netip.MustParseAddr("192.0.2.2").As16()}, nil
+		})
+		served <- err
+	}
+	for range exchange.LobbySource {
+		net.Dial("tcp", l.Addr().String()) // and never a word
+		conn, _ := l.Accept()
+		lobby.Enter(conn)
+		go serve(conn)
+	}
+	mine, _ := net.Dial("tcp", l.Addr().String())
+	defer mine.Close()
+	conn, _ := l.Accept()
+	lobby.Enter(conn)
+	fmt.Println("the oldest goes:", errors.Is(<-served, net.ErrClosed))
+	go serve(conn)
+	s, err := exchange.Pingpong{}.Client(context.Background(), mine, exchange.Info{QPN: 0x11, GID: netip.MustParseAddr("192.0.2.1").As16()})
+	fmt.Printf("the newest hears of %#x: %v, %v\n", s.Theirs.QPN, err, <-served)
+	// Output:
+	// the oldest goes: true
+	// the newest hears of 0x22: <nil>, <nil>
+}

@@ -109,6 +109,7 @@ type server struct {
 	p        exchange.Protocol
 	r        *Report
 	guests   guests
+	lobby    exchange.Lobby
 	sessions atomic.Uint64
 	refused  atomic.Uint64
 	total    ServerTotals
@@ -190,13 +191,14 @@ func (s *server) run(asked, until context.Context, l net.Listener) (*Report, err
 	return r, errors.Join(err, asked.Err(), s.close())
 }
 
-// welcome takes connections; a few at a time are in the exchange.
+// welcome takes connections. Clients beyond MaxClients are told so in the exchange, by admit; there is room for some
+// that are to be told.
 func (s *server) welcome(ctx context.Context, l net.Listener) {
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
 	var all sync.WaitGroup
 	defer all.Wait()
-	places := make(chan struct{}, s.c.MaxClients)
+	places := make(chan struct{}, s.c.MaxClients+exchange.LobbyMost)
 	for n := uint64(0); s.c.Count == 0 || n < s.c.Count; n++ {
 		conn, err := l.Accept()
 		if err != nil {
@@ -219,9 +221,11 @@ func (s *server) welcome(ctx context.Context, l net.Listener) {
 			n--
 			continue
 		}
+		s.lobby.Enter(conn)
 		all.Go(func() {
 			defer func() { <-places }()
 			defer conn.Close()
+			defer s.lobby.Leave(conn)
 			s.session(ctx, conn)
 		})
 	}
@@ -244,6 +248,7 @@ func (s *server) session(ctx context.Context, conn net.Conn) {
 	from := conn.RemoteAddr()
 	before := s.dropped()
 	x, err := s.p.Server(ctx, conn, func(theirs exchange.Info) (exchange.Info, error) {
+		s.lobby.Leave(conn)
 		var err error
 		g, err = s.admit(ctx, &theirs)
 		mine := s.info(s.c)
