@@ -71,6 +71,37 @@ func BenchmarkRearmTag(b *testing.B) {
 	}
 }
 
+// BenchmarkRearmDatagram sends a stream of RoCE v2 datagrams, whose packets carry tag, PSN and ICRC and vary in the UDP
+// source port. The baseline is a stream of UDP with tag, checksum and the same port.
+func BenchmarkRearmDatagram(b *testing.B) {
+	field := raw.Field{Kind: raw.SrcPort, Lo: raw.Num(0xc000), Hi: raw.Num(0xffff)}
+	b.Run("payload=16/field="+field.Kind.String()+"/burst=64", func(b *testing.B) {
+		c := raw.StreamConfig{Tag: true, Key: proto.NewTagKey(7)}
+		eth, ip, udp := datagramLayers(b, 4)
+		udp.DstPort = proto.RoCEPort
+		body := make([]byte, proto.BTHBytes+proto.DETHBytes+proto.TagBytes+proto.ICRCBytes)
+		(&proto.UD{Opcode: proto.OpUDSend, PKey: 0xffff, DestQP: 0x11, QKey: 0x11111111, SrcQP: 0x12}).Put(body)
+		t, err := raw.NewTemplate(eth, ip.(gopacket.SerializableLayer), udp, gopacket.Payload(body))
+		if err == nil {
+			err = t.SetRoCE()
+		}
+		if err == nil {
+			err = t.Vary(field)
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+		ours, plain := newTemplateStream(b, c, t, depth, burst), newStream(b, c, field)
+		contest{
+			packets:         depth,
+			ours:            func() { ours.send(b) },
+			between:         func() { ours.drain(b) },
+			baseline:        func() { plain.send(b) },
+			betweenBaseline: func() { plain.drain(b) },
+		}.run(b)
+	})
+}
+
 // nullStream is a stream on a device that executes nothing.
 type nullStream struct {
 	dev   *null

@@ -52,6 +52,7 @@ type leaf struct {
 	key    proto.TagKey
 	sum    uint64 // the part of the checksum that stays
 	ipSum  uint64
+	icrc   uint32 // likewise, of a datagram
 	zero   uint16 // what a checksum of 0 is written as
 	width  uint8  // of the field: 0 (none), 2, 4
 	summed bool   // the field is in the L4 checksum
@@ -66,11 +67,11 @@ type leaf struct {
 // newLeaf gives the leaf of p; ok is false when p has more to do than the
 // loops can.
 func newLeaf(p *program, key proto.TagKey) (l *leaf, ok bool) {
-	if len(p.variants) != 1 || len(p.fields) > 1 || !p.tag || p.l4Check == 0 || p.variants[0].tagSwap {
+	if len(p.variants) != 1 || len(p.fields) > 1 || !p.tag || p.roce == nil && (p.l4Check == 0 || p.variants[0].tagSwap) {
 		return nil, false
 	}
 	v := &p.variants[0]
-	l = &leaf{key: key, sum: v.l4Sum, ipSum: v.ipSum}
+	l = &leaf{key: key, sum: v.l4Sum, ipSum: v.ipSum, icrc: v.icrc}
 	if p.udp {
 		l.zero = 0xffff
 	}
@@ -86,7 +87,10 @@ func newLeaf(p *program, key proto.TagKey) (l *leaf, ok bool) {
 
 // slotOf finds the places of p in a frame.
 func slotOf(p *program, frame []byte) slot {
-	s := slot{tag: (*[proto.TagBytes]byte)(frame[p.variants[0].tagOff:]), check: (*[2]byte)(frame[p.l4Check:])}
+	s := slot{tag: (*[proto.TagBytes]byte)(frame[p.variants[0].tagOff:])}
+	if p.l4Check != 0 {
+		s.check = (*[2]byte)(frame[p.l4Check:])
+	}
 	if len(p.fields) == 1 {
 		s.field = (*[4]byte)(frame[p.fields[0].off:])
 		if p.ipVaries {

@@ -201,6 +201,85 @@ func (r *roceProgram) patch(frame []byte, v *variant, pk *packet, head uint32) {
 	proto.PutICRC(frame[v.icrcOff:], v.icrc^head)
 }
 
+// gram is what the leaf loops write of a datagram in a ring slot beside what slot has.
+type gram struct {
+	psn, icrc *[4]byte
+}
+
+// gramOf finds the places of p in a frame.
+func gramOf(p *program, frame []byte) gram {
+	return gram{psn: (*[4]byte)(frame[p.roce.psnOff:]), icrc: (*[4]byte)(frame[p.variants[0].icrcOff:])}
+}
+
+// writeGrams is write for datagrams; r is their program's.
+func (l *leaf) writeGrams(r *roceProgram, w *gramRun, times []uint32, n *lane, f *field) {
+	count := len(w.slots)
+	l.setTicks(times, count)
+	n.keys(&l.keys, count)
+	adds := &l.none
+	if f != nil {
+		f.words(&l.words, count, n)
+		switch {
+		case l.width == 2:
+			storeWords2(w.slots, &l.words)
+		case w.slots[0].ip != nil:
+			storeAddresses(w.slots, &l.words, l.ipSum)
+		default:
+			storeWords4(w.slots, &l.words)
+		}
+		if f.icrc != nil {
+			f.inICRCs(&l.words, count)
+			adds = &l.words
+		}
+	}
+	l.writeICRCs(r, w, adds, n.psn)
+}
+
+// gramRun is a run of slots of datagrams, at most chunk.
+type gramRun struct {
+	slots []slot
+	grams []gram
+}
+
+// inICRCs puts in place of a narrow field's values what they change in the ICRC.
+func (f *field) inICRCs(words *[chunk]uint32, n int) {
+	low, high := &f.icrc[f.width-1], &f.icrc[f.width-2]
+	if f.width == 2 {
+		for k, x := range words[:n] {
+			words[k] = low[byte(x)] ^ high[byte(x>>8)]
+		}
+		return
+	}
+	c, d := &f.icrc[1], &f.icrc[0]
+	for k, x := range words[:n] {
+		words[k] = low[byte(x)] ^ high[byte(x>>8)] ^ c[byte(x>>16)] ^ d[byte(x>>24)]
+	}
+}
+
+// writeICRCs writes tags, PSNs and ICRCs; adds are what the fields change. roceProgram.patch is its twin. Flow, sequence,
+// time and PSN mostly differ from one packet to the next in their last byte, and what all others change stays.
+func (l *leaf) writeICRCs(r *roceProgram, w *gramRun, adds *[chunk]uint32, psn uint32) {
+	key, icrc, t, psn := l.key, l.icrc, r.ofTag, r.psn+psn
+	grams := w.grams[:len(w.slots)]
+	first := ^l.keys[0] // unlike the first
+	time, number, stays := uint32(0), uint32(0), uint32(0)
+	for i := range w.slots {
+		tag, g, k := w.slots[i].tag, &grams[i], uint(i)%chunk
+		flowSeq, ticks := l.keys[k], l.ticks[k]
+		w0, w1 := key.WordsOf(flowSeq, ticks)
+		if (first^flowSeq)|uint64((time^ticks)|(number^psn)) > 0xff {
+			first, time, number = flowSeq&^0xff, ticks&^0xff, psn&^0xff
+			stays = icrc ^ ofTag(t, first>>32, first<<32|uint64(time)) ^ r.ofPSN[1][byte(psn>>16)] ^ r.ofPSN[2][byte(psn>>8)]
+		}
+		binary.BigEndian.PutUint64(tag[:8], w0)
+		binary.BigEndian.PutUint64(tag[8:], w1)
+		binary.BigEndian.PutUint32(g.psn[:], psn&0xffffff|r.ack)
+		d := stays ^ adds[k] ^ t[0][byte(w0>>56)] ^ t[1][byte(w0>>48)] ^ t[2][byte(w0>>40)] ^ t[3][byte(w0>>32)]
+		proto.PutICRC(g.icrc[:], d^t[11][byte(flowSeq)]^t[15][byte(ticks)]^r.ofPSN[3][byte(psn)])
+		psn++
+	}
+}
+
 // ofTag is what a tag changes in the ICRC.
 func ofTag(t *[proto.TagBytes]inICRC, w0, w1 uint64) uint32 {
 	return t[0][byte(w0>>56)] ^ t[1][byte(w0>>48)] ^ t[2][byte(w0>>40)] ^ t[3][byte(w0>>32)] ^

@@ -191,12 +191,17 @@ func TestTemplatesMakeFramesOfLinuxAgain(t *testing.T) {
 	}
 }
 
-// streamed sends count packets of a stream over a loop and checks PSNs, ICRCs and tags of what arrives.
+// streamed sends packets of a stream over a loop and checks PSNs, ICRCs and tags of what arrives.
 func streamed(t *testing.T, g gram, fields []raw.Field, sizes *raw.Sizes, query string) {
 	t.Helper()
+	streamedOf(t, g, fields, sizes, query, 3, 200, 0)
+}
+
+// streamedOf sends count packets of so many flows, the first at a time in ticks.
+func streamedOf(t *testing.T, g gram, fields []raw.Field, sizes *raw.Sizes, query string, flows, count int, from uint32) {
+	t.Helper()
 	tx, rx := pair(t, query, raw.PortConfig{TxDepth: 64, RxQueues: -1}, raw.PortConfig{TxQueues: -1, RxDepth: 256})
-	const run, flows, count = 77, 3, 200
-	c := raw.StreamConfig{Tag: true, Key: proto.NewTagKey(run), Flows: flows, First: 5, Step: 2}
+	c := raw.StreamConfig{Tag: true, Key: proto.NewTagKey(77), Flows: uint32(flows), First: 5, Step: 2}
 	st, err := tx.Tx(0).NewStream(g.template(t, fields, sizes), c)
 	if err != nil {
 		t.Fatal(err)
@@ -205,7 +210,7 @@ func streamed(t *testing.T, g gram, fields []raw.Field, sizes *raw.Sizes, query 
 	times := make([]uint32, 50)
 	for sent := 0; got < count; {
 		for i := range times {
-			times[i] = uint32(sent + i)
+			times[i] = from + 3*uint32(sent+i)
 		}
 		n, err := st.Send(min(len(times), count-sent), times)
 		if err != nil {
@@ -217,7 +222,7 @@ func streamed(t *testing.T, g gram, fields []raw.Field, sizes *raw.Sizes, query 
 			seen := g.packet(fields, sizes, c.First+2*uint64(got), uint32(got%flows))
 			seen.ud.PSN = (g.ud.PSN + uint32(got)) & 0xffffff
 			tag := seen.s.Payload[len(seen.s.Payload)-proto.TagBytes:]
-			c.Key.Put(tag, uint32(got%flows), uint64(got/flows), uint32(got))
+			c.Key.Put(tag, uint32(got%flows), uint64(got/flows), from+3*uint32(got))
 			if want := seen.frame(); !bytes.Equal(f.Data, want) {
 				t.Fatalf("packet %d\n got  %x\n want %x", got, f.Data, want)
 			}
@@ -252,6 +257,20 @@ func TestStreamsOfDatagrams(t *testing.T) {
 					})
 				}
 			}
+		}
+	}
+}
+
+// PSN, sequence, time and the field pass over each of their bytes, and PSN and time over their end.
+func TestStreamsOfDatagramsCount(t *testing.T) {
+	g := randomGram(rand.New(rand.NewPCG(11, 5)), 4, 0, 40)
+	for name, at := range map[string]struct{ psn, time uint32 }{"end": {0xffff00, 0xfffffc00}, "middle": {0x00ff80, 0x00fffe00}} {
+		for _, flows := range []int{1, 2} {
+			t.Run(fmt.Sprintf("%s/flows=%d", name, flows), func(t *testing.T) {
+				g.ud.PSN = at.psn
+				port := raw.Field{Kind: raw.SrcPort, Lo: raw.Num(0xc0fe), Hi: raw.Num(0xc102)}
+				streamedOf(t, g, []raw.Field{port}, nil, "", flows, 1100, at.time)
+			})
 		}
 	}
 }

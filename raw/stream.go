@@ -45,6 +45,7 @@ type Stream struct {
 
 	leaf   *leaf // nil if its loops cannot do the work
 	slots  []slot
+	grams  []gram     // beside the slots, of RoCE v2 datagrams
 	ports  *ports     // nil likewise
 	udp    []*[8]byte // by slot: the UDP header
 	narrow *field     // the one field of the leaf loops
@@ -144,6 +145,9 @@ func (s *Stream) layLeaf() {
 		s.leaf = l
 		for _, f := range s.frames {
 			s.slots = append(s.slots, slotOf(s.p, f))
+			if s.p.roce != nil {
+				s.grams = append(s.grams, gramOf(s.p, f))
+			}
 		}
 	} else if l, ok := newPorts(s.p); ok {
 		s.ports = l
@@ -222,6 +226,9 @@ func (s *Stream) write(at, got int, times []uint32, done int) {
 			t = times[done : done+m]
 		}
 		switch {
+		case s.grams != nil:
+			s.leaf.writeGrams(s.p.roce, &gramRun{s.slots[at : at+m], s.grams[at : at+m]}, t, &s.lane, s.narrow)
+			s.lane.walk(m)
 		case s.leaf != nil:
 			s.leaf.write(s.slots[at:at+m], t, &s.lane, s.narrow)
 			s.lane.walk(m)

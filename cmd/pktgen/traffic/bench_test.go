@@ -21,10 +21,12 @@ func BenchmarkLoop(b *testing.B) {
 		{"tag=no", Config{NoTag: true}},
 		{"tag=yes/latency=off", Config{}},
 		{"tag=yes/latency=all", Config{Latency: LatencyMode{EveryN: 1}}},
+		{"tag=yes/latency=all/proto=roce-ud", Config{Latency: LatencyMode{EveryN: 1}, Proto: RoCEUD, RoCE: qpns("17"), Size: must(ParseSize("86"))}},
 		{"tag=yes/latency=off/flows=10000", Config{Flows: 10_000}},
 		{"tag=yes/latency=all/flows=10000", Config{Flows: 10_000, Latency: LatencyMode{EveryN: 1}}},
 	} {
-		b.Run("size=64/"+c.name, func(b *testing.B) {
+		size := "size=" + c.config.Size.String() + "/"
+		b.Run(size+c.name, func(b *testing.B) {
 			ours, plain := newBenchSession(b, c.config), newPlainLoop(b)
 			const steps = 64
 			var spent [2]time.Duration
