@@ -23,10 +23,7 @@ func plainUDP(b []byte) (end int, ok bool) {
 	h := (*[least]byte)(b)
 	length := int(binary.BigEndian.Uint16(h[l4+4:]))
 	end = l4 + length
-	// EtherType, version and header length; fragment bits and protocol; both lengths.
-	odd := (binary.LittleEndian.Uint32(h[12:])^0x450008)&0xffffff | (binary.LittleEndian.Uint32(h[l3+6:])^proto.ProtoUDP<<24)&0xff00ff3f |
-		(uint32(binary.BigEndian.Uint16(h[l3+2:])) ^ uint32(length+proto.IPv4Bytes))
-	if odd != 0 || end < least || end > len(b) || h[l4+6]|h[l4+7] == 0 || binary.BigEndian.Uint16(h[l4+2:]) == proto.RoCEPort {
+	if oddHeaders((*[l4]byte)(b), length) != 0 || end < least || end > len(b) || h[l4+6]|h[l4+7] == 0 || binary.BigEndian.Uint16(h[l4+2:]) == proto.RoCEPort {
 		return 0, false
 	}
 	// A sum of little-endian words is the sum of big-endian ones with its two bytes swapped, and so right when that is.
@@ -45,6 +42,14 @@ func plainUDP(b []byte) (end int, ok bool) {
 		udp, d = bits.Add64(udp, binary.LittleEndian.Uint64(b[end-8:end])>>(8*uint(at+8-end)&63), d)
 	}
 	return end, allOnes(ip, c) && allOnes(udp, d)
+}
+
+// oddHeaders is 0 for Ethernet without a tag and IPv4 without options, whole, with a UDP datagram of so many bytes.
+func oddHeaders(h *[proto.EthernetBytes + proto.IPv4Bytes]byte, length int) uint32 {
+	const l3 = proto.EthernetBytes
+	// EtherType, version and header length; fragment bits and protocol; both lengths.
+	return (binary.LittleEndian.Uint32(h[12:])^0x450008)&0xffffff | (binary.LittleEndian.Uint32(h[l3+6:])^proto.ProtoUDP<<24)&0xff00ff3f |
+		(uint32(binary.BigEndian.Uint16(h[l3+2:])) ^ uint32(length+proto.IPv4Bytes))
 }
 
 // allOnes reports whether a sum with its carry, which is not 0, folds to 0xffff: whether 0xffff divides it.
@@ -103,7 +108,7 @@ func (b *burstBook) until(r *receiver, at int64) {
 	}
 }
 
-// quickRun books frames from the first on, each the next of its flow, as long as nothing is odd about them and all
+// quickRun books frames from the first on, plain UDP or plain datagrams of RoCE v2, each the next of its flow, as long as nothing is odd about them and all
 // have arrived at the same time, which b has been told. It returns how many. All that it needs of the receiver stays in
 // locals, and each frame is read once.
 func (r *receiver) quickRun(frames []raw.RxFrame, now int64, b *burstBook) (n int) {
@@ -118,6 +123,9 @@ func (r *receiver) quickRun(frames []raw.RxFrame, now int64, b *burstBook) (n in
 		f := &frames[n]
 		data := f.Data
 		end, ok := plainUDP(data)
+		if !ok {
+			end, ok = plainDatagram(data)
+		}
 		if !ok || end < tagBytes || end > len(data) || arrivedAt(f, now) != at || kept >= receiveBurst {
 			break
 		}

@@ -141,7 +141,11 @@ func oddFrame(rng *rand.Rand, r *receiver, next []uint64, now *int64) raw.RxFram
 	}
 	spec := frametest.Random(rng, version, false, vlans, payload)
 	key.Put(spec.Payload[payload-tagBytes:], uint32(flow), seq, stampOf(at))
-	f := raw.RxFrame{Data: append(spec.Build(), make([]byte, padding)...)}
+	build := spec.Build
+	if rng.IntN(2) == 0 {
+		build = func() []byte { return datagramOf(rng, spec) }
+	}
+	f := raw.RxFrame{Data: append(build(), make([]byte, padding)...)}
 	if fragment {
 		ip := f.Data[proto.EthernetBytes:][:proto.IPv4Bytes]
 		ip[6] = 0x20

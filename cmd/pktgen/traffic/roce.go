@@ -1,7 +1,9 @@
 package traffic
 
 import (
+	"encoding/binary"
 	"fmt"
+	"math/bits"
 	"net/netip"
 	"net/url"
 	"strconv"
@@ -233,6 +235,33 @@ func (c *Config) rocePorts() (first, most uint64, err error) {
 		return 0, 0, results.Usage("sport", s.String(), fmt.Sprintf("%s %s; use ?ports=N for N other source ports", c.TX, has))
 	}
 	return first, most, nil
+}
+
+// plainDatagram is plainUDP for RoCE v2: a datagram with neither UDP checksum nor immediate data, whose IPv4 header and
+// ICRC are right. end is where its payload ends. ok means that describeDatagram would find nothing wrong either.
+func plainDatagram(b []byte) (end int, ok bool) {
+	const (
+		l3    = proto.EthernetBytes
+		l4    = l3 + proto.IPv4Bytes
+		bth   = l4 + proto.UDPBytes
+		least = bth + proto.BTHBytes + proto.DETHBytes + proto.TagBytes + proto.ICRCBytes
+	)
+	if len(b) < least {
+		return 0, false
+	}
+	h := (*[least]byte)(b)
+	length := int(binary.BigEndian.Uint16(h[l4+4:]))
+	icrc, pad := l4+length-proto.ICRCBytes, int(h[bth+1]>>4&3)
+	odd := binary.BigEndian.Uint16(h[l4+2:]) ^ proto.RoCEPort | binary.BigEndian.Uint16(h[l4+6:]) | uint16(h[bth]^proto.OpUDSend)
+	if odd != 0 || oddHeaders((*[l4]byte)(b), length) != 0 || icrc-pad < least-proto.ICRCBytes || icrc+proto.ICRCBytes > len(b) {
+		return 0, false
+	}
+	ip, c := bits.Add64(binary.LittleEndian.Uint64(h[l3:]), uint64(binary.LittleEndian.Uint32(h[l3+8:])), 0)
+	ip, c = bits.Add64(ip, binary.LittleEndian.Uint64(h[l3+12:]), c)
+	if !allOnes(ip, c) || proto.ICRC(b[l3:], 4, proto.IPv4Bytes, icrc-l3) != proto.LoadICRC(b[icrc:]) {
+		return 0, false
+	}
+	return icrc - pad, true
 }
 
 // describeDatagram describes a RoCE v2 datagram of the UD transport, parsed up to UDP; false: it is none. The device

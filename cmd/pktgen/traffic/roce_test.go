@@ -3,6 +3,7 @@ package traffic
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/bluering/bluering/engine"
 	"github.com/bluering/bluering/engine/device"
+	"github.com/bluering/bluering/internal/csum"
 	"github.com/bluering/bluering/internal/frametest"
 	"github.com/bluering/bluering/internal/proto"
 	"github.com/bluering/bluering/raw"
@@ -166,6 +168,58 @@ func TestQueuePairTakesDatagrams(t *testing.T) {
 			}
 		})
 	}
+}
+
+// datagramOf is a datagram of RoCE v2 with a Spec's payload, sometimes with immediate data or a UDP checksum.
+func datagramOf(rng *rand.Rand, s frametest.Spec) []byte {
+	u := proto.UD{Opcode: proto.OpUDSend, Pad: uint8(-len(s.Payload) & 3), PKey: 0xffff, DestQP: 17, PSN: rng.Uint32() >> 8}
+	if u.HasImm = rng.IntN(8) == 0; u.HasImm {
+		u.Opcode = proto.OpUDSendImm
+	}
+	body := make([]byte, 24)
+	body = append(body[:u.Put(body)], s.Payload...)
+	s.DstPort, s.Payload = proto.RoCEPort, append(body, make([]byte, int(u.Pad)+proto.ICRCBytes)...)
+	frame := s.Build()
+	new(Config).sealDatagram(frame)
+	if rng.IntN(8) == 0 {
+		var h proto.Headers
+		proto.Parse(frame, &h)
+		csum.FillL4(frame, h.L3Off, h.L4Off, h.PayloadEnd, proto.ProtoUDP)
+	}
+	return frame
+}
+
+// What plainDatagram finds good, the general way finds good, with the same end; and it finds good all that it is for.
+func FuzzPlainDatagramIsNeverLaxer(f *testing.F) {
+	for n := range 24 {
+		for at := 0; at < 110; at += 3 {
+			f.Add(uint64(n), uint8(0), uint8(16+n), uint8(0), uint8(at), uint16(1<<(at%16)))
+		}
+		f.Add(uint64(n), uint8(0), uint8(n), uint8(n), uint8(0), uint16(0))
+		f.Add(uint64(n), uint8(n), uint8(n), uint8(n), uint8(0), uint16(0))
+	}
+	f.Fuzz(func(t *testing.T, seed uint64, kind, payload, padding, at uint8, flip uint16) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		spec := frametest.Random(rng, 4+int(kind&1)*2, false, int(kind>>2&1), int(payload))
+		spec.IPOptions = int(kind>>3&1) * 4
+		frame := append(datagramOf(rng, spec), make([]byte, padding)...)
+		if v := int(at) % (len(frame) - 1); flip != 0 {
+			binary.BigEndian.PutUint16(frame[v:], binary.BigEndian.Uint16(frame[v:])^flip)
+		}
+		before := bytes.Clone(frame)
+		end, ok := plainDatagram(frame)
+		var a arrival
+		new(rawIn).Describe(&raw.RxFrame{Data: frame}, &a)
+		odd := frame[40]|frame[41] != 0 || frame[42] != proto.OpUDSend // a UDP checksum, immediate data
+		switch {
+		case !bytes.Equal(frame, before):
+			t.Errorf("changed to %x: %x", frame, before)
+		case ok && (a.Corrupt || a.Fragment || end != a.TagEnd):
+			t.Errorf("plainDatagram says %d, the general way %+v: %x", end, a, frame)
+		case !ok && flip == 0 && kind&13 == 0 && payload >= proto.TagBytes && !odd:
+			t.Errorf("plainDatagram does not take %x", frame)
+		}
+	})
 }
 
 // What is no whole datagram is described as what it is: UDP, by its last bytes; anything may come.
