@@ -22,6 +22,8 @@ type CQ struct {
 	unacked int
 	failure error // what Poll says after an overrun
 	gone    error // and after Close
+
+	_ [128]byte // beside it stand queues of other owners
 }
 
 // pollBudget is the number of packets that an empty Poll lets the device do.

@@ -6,8 +6,8 @@ import (
 	"github.com/bluering/bluering/ring"
 )
 
-// A datagram of one piece takes two blocks: control and datagram segment, and
-// the pointer.
+// A datagram of one piece, or of a few bytes inline, takes two blocks: control
+// and datagram segment, and the pointer or the bytes.
 const (
 	gramBlocks = 2
 	gramDS     = 5
@@ -24,40 +24,65 @@ func (q *QP) postRunUD(wrs []SendWR) int {
 	return got
 }
 
-// runUD writes datagrams of the common kind: one piece, an address of the queue
-// pair's domain, no flag but Signaled and Solicited, nothing inline. It stops at
-// the first that is not, and leaves it to the long way to find out what it is.
+// runUD writes datagrams of the common kinds: one piece or up to
+// ring.ShortInline bytes inline, an address of the queue pair's domain, no other
+// flag but Signaled and Solicited. It stops at the first that is not, and leaves
+// it to the long way to find out what it is.
 func (e *encoder) runUD(w []ring.Block, wrs []SendWR, ids []uint64, pi uint32) int {
 	ref := noRef
 	first := e.word | uint64(uint16(pi))<<40 // no run crosses the ring's edge, so 16 bits do not wrap within one
 	w = w[:gramBlocks*len(wrs)]
 	for i := range wrs {
 		wr := &wrs[i]
-		if wr.special() || len(wr.SGEs) != 1 || wr.AH == nil || wr.AH.pd != e.pd {
+		if wr.AH == nil || wr.AH.pd != e.pd {
 			return i
-		}
-		s := &wr.SGEs[0]
-		if s.Len-1 >= maxMessage-1 {
-			return i
-		}
-		if s.MR.ref != ref {
-			if e.mrs.find(s.MR.ref) == nil {
-				return i
-			}
-			ref = s.MR.ref
 		}
 		a, b := &w[gramBlocks*i], &w[gramBlocks*i+1]
-		binary.BigEndian.PutUint64(a[0:8], first+uint64(gramBlocks*i)<<40)
-		flags := uint64(wr.Flags&Signaled)<<2 | uint64(wr.Flags&Solicited)>>1
-		binary.LittleEndian.PutUint64(a[8:16], e.second|flags<<flagsByte)
-		ring.PutDatagram(a, &wr.AH.av, wr.RemoteQKey, wr.RemoteQPN)
-		binary.BigEndian.PutUint64(b[0:8], uint64(s.Len)<<32|uint64(s.MR.lkey))
-		binary.BigEndian.PutUint64(b[8:16], s.MR.addr+uint64(s.Off))
-		*(*[16]byte)(b[16:32]) = [16]byte{}
-		*(*[32]byte)(b[32:64]) = [32]byte{}
+		control := first + uint64(gramBlocks*i)<<40
+		if wr.Flags&Inline != 0 {
+			if !e.shortInline(wr) {
+				return i
+			}
+			ring.PutShortInline(b, wr.Inline)
+			control += uint64(4 + ring.InlineDS(len(wr.Inline)) - gramDS)
+		} else {
+			if wr.special() || len(wr.SGEs) != 1 {
+				return i
+			}
+			s := &wr.SGEs[0]
+			if s.Len-1 >= maxMessage-1 {
+				return i
+			}
+			if s.MR.ref != ref {
+				if e.mrs.find(s.MR.ref) == nil {
+					return i
+				}
+				ref = s.MR.ref
+			}
+			binary.BigEndian.PutUint64(b[0:8], uint64(s.Len)<<32|uint64(s.MR.lkey))
+			binary.BigEndian.PutUint64(b[8:16], s.MR.addr+uint64(s.Off))
+			*(*[16]byte)(b[16:32]) = [16]byte{}
+			*(*[32]byte)(b[32:64]) = [32]byte{}
+		}
+		e.gramHead(a, control, wr)
 		ids[gramBlocks*i] = wr.ID
 	}
 	return len(wrs)
+}
+
+// gramHead writes the block of a datagram that begins with the word control.
+func (e *encoder) gramHead(a *ring.Block, control uint64, wr *SendWR) {
+	binary.BigEndian.PutUint64(a[0:8], control)
+	flags := uint64(wr.Flags&Signaled)<<2 | uint64(wr.Flags&Solicited)>>1
+	binary.LittleEndian.PutUint64(a[8:16], e.second|flags<<flagsByte)
+	ring.PutDatagram(a, &wr.AH.av, wr.RemoteQKey, wr.RemoteQPN)
+}
+
+// shortInline reports whether a request is one of the common kind whose data is
+// inline.
+func (e *encoder) shortInline(wr *SendWR) bool {
+	n := len(wr.Inline)
+	return wr.Opcode == OpSend && wr.Flags&^(commonFlags|Inline) == 0 && len(wr.SGEs) == 0 && n-1 < ring.ShortInline && n > 0 && n <= e.maxInline
 }
 
 const _ = uint(ring.FlagSolicited-uint8(Solicited)>>1) + uint(uint8(Solicited)>>1-ring.FlagSolicited)

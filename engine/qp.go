@@ -75,6 +75,8 @@ type QP struct {
 	groups []GID       // multicast, under the device's lock
 	tables int         // of receive hashes that it stands in, how often; under the device's lock
 	hashed atomic.Bool // it has stood in one
+
+	_ [128]byte // beside it stand queue pairs of other owners
 }
 
 // NewQP makes a queue pair in RESET.

@@ -56,10 +56,10 @@ func NewCQ(cqes []CQE, rec Record, cqn uint32) (*CQ, error) {
 	if err := checkCQ(cqes, rec, cqn); err != nil {
 		return nil, err
 	}
-	q := &CQ{
+	q := apart(CQ{
 		cqes: cqes, mask: uint32(len(cqes) - 1), lap: uint8(bits.Len(uint(len(cqes) - 1))),
 		rec: rec, cqn: cqn,
-	}
+	})
 	q.Reset()
 	return q, nil
 }

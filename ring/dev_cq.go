@@ -32,10 +32,10 @@ func NewDevCQ(cqes []CQE, rec Record, cqn uint32) (*DevCQ, error) {
 	if err := checkCQ(cqes, rec, cqn); err != nil {
 		return nil, err
 	}
-	return &DevCQ{
+	return apart(DevCQ{
 		cqes: cqes, mask: uint32(len(cqes) - 1), lap: uint8(bits.Len(uint(len(cqes) - 1))),
 		rec: rec, cqn: cqn,
-	}, nil
+	}), nil
 }
 
 // Free gives the entries that may still be written, pending ones taken off. It

@@ -26,9 +26,9 @@ func NewDevRQ(mem []byte, rec Record, c RQConfig) (*DevRQ, error) {
 	if !rec.Valid() {
 		return nil, fmt.Errorf("ring: receive queue without a record")
 	}
-	return &DevRQ{
+	return apart(DevRQ{
 		mem: mem[:c.Stride*c.Entries], stride: c.Stride, mask: uint32(c.Entries - 1), rec: rec,
-	}, nil
+	}), nil
 }
 
 // Available gives the entries posted and not taken. It reads the record, which

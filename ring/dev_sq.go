@@ -77,7 +77,7 @@ func NewDevSQ(blocks []Block, rec Record, qpn uint32) (*DevSQ, error) {
 	case qpn > 0xffffff:
 		return nil, fmt.Errorf("ring: QP number %#x has more than 24 bits", qpn)
 	}
-	return &DevSQ{blocks: blocks, mask: uint32(len(blocks) - 1), rec: rec, qpn: qpn}, nil
+	return apart(DevSQ{blocks: blocks, mask: uint32(len(blocks) - 1), rec: rec, qpn: qpn}), nil
 }
 
 // SetLimits says what the queue carries and what its device demands.
@@ -206,6 +206,9 @@ func (d *DevSQ) Flush(f func(index uint16, op Opcode)) {
 	}
 	d.bb = 0
 }
+
+// More reports whether slots are known of that were published and not taken.
+func (d *DevSQ) More() bool { return d.pi != d.ci }
 
 // CI gives the counter of the next slot.
 func (d *DevSQ) CI() uint32 { return d.ci }

@@ -18,8 +18,6 @@ type Gram struct {
 const (
 	gramDS = 5 // control, datagram segment, pointer
 	gramBB = 2
-	// gramInline is the most inline data that ends in the second block.
-	gramInline = BlockBytes - inlineHead
 )
 
 // FetchGrams decodes and validates up to len(out) WQEs from the consumer counter
@@ -63,7 +61,7 @@ func (d *DevSQ) FetchGrams(out []Gram) (n int, op Opcode) {
 		g := &out[i]
 		g.Inline = nil
 		if c0 != 0 || size-1 >= inlineFlag-1 {
-			if size -= inlineFlag; size-1 >= gramInline || c0 != gramDS^uint64(4+InlineDS(int(size))) {
+			if size -= inlineFlag; size-1 >= ShortInline || c0 != gramDS^uint64(4+InlineDS(int(size))) {
 				return i, op
 			}
 			g.Inline = data[inlineHead : inlineHead+size]

@@ -73,10 +73,10 @@ func NewRQ(mem []byte, rec Record, c RQConfig) (*RQ, error) {
 	if !rec.Valid() {
 		return nil, fmt.Errorf("ring: receive queue without a record")
 	}
-	return &RQ{
+	return apart(RQ{
 		mem: mem[:c.Stride*c.Entries], wrIDs: make([]uint64, c.Entries),
 		stride: c.Stride, mask: uint32(c.Entries - 1), rec: rec,
-	}, nil
+	}), nil
 }
 
 // Post writes one request. Pieces of length 0 are skipped. It is false when

@@ -91,10 +91,10 @@ func NewSQ(blocks []Block, rec Record, c SQConfig) (*SQ, error) {
 	case !rec.Valid():
 		return nil, fmt.Errorf("ring: send queue without a record")
 	}
-	q := &SQ{
+	q := apart(SQ{
 		blocks: blocks, runs: make([]sqRun, n), mask: uint32(n - 1), rec: rec,
 		qpn: c.QPN, maxBB: uint32(c.MaxBB), maxWR: c.MaxWR,
-	}
+	})
 	if q.maxWR == 0 {
 		q.maxWR = sqMaxWR(n, c.MaxBB)
 	}

@@ -186,6 +186,17 @@ func PutInlineHead(w []Block, ds, n int) int {
 	return end
 }
 
+// ShortInline is the longest inline segment that PutShortInline writes.
+const ShortInline = BlockBytes - inlineHead
+
+// PutShortInline makes the block one inline segment of up to ShortInline bytes,
+// and zeros behind it: what PutInline and PutTail would write.
+func PutShortInline(b *Block, data []byte) {
+	*b = Block{}
+	put32(b[0:4], inlineFlag|uint32(len(data)))
+	copy(b[inlineHead:], data)
+}
+
 // InlineOff gives the byte offset in a WQE of the data of an inline segment
 // that starts at unit ds.
 func InlineOff(ds int) int { return ds*DSBytes + inlineHead }

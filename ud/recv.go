@@ -18,6 +18,8 @@ type receive struct {
 	every  int             // how many are posted again at once
 	post   func([]engine.RecvWR) (int, error)
 	err    error // of post
+
+	_ [128]byte // beside it stand those of other owners
 }
 
 func newReceive(pd *engine.PD, depth, payload int, post func([]engine.RecvWR) (int, error)) (r *receive, err error) {

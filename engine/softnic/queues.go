@@ -30,6 +30,7 @@ type qp struct {
 	rxCsum   bool           // what it receives is checked
 	rate     *limiter       // nil: none
 	lent     int            // runs in NIC.lent
+	_        apart
 }
 
 // cq is a completion queue as the device sees it.
@@ -43,7 +44,11 @@ type cq struct {
 	users  int            // QP halves that complete here
 	armed  atomic.Bool    // the owner has rung the completion doorbell since the last event
 	fired  uint32         // events
+	_      apart
 }
+
+// apart keeps objects of several NICs, which several processors write, in cache lines of their own.
+type apart [recordSpace]byte
 
 // recordSpace keeps what different goroutines write apart: two cache lines, because of the adjacent-line
 // prefetcher.

@@ -55,7 +55,7 @@ func (n *NIC) flushWire() {
 }
 
 // serveQueues gives each QP a turn of at most one burst, beginning with another one at each Step, and goes
-// round again while there is budget and somebody did something.
+// round again while there is budget and somebody did something and is not known to be done.
 func (n *NIC) serveQueues(budget int) int {
 	work := 0
 	for round := len(n.active) > 0; round; {
@@ -65,9 +65,10 @@ func (n *NIC) serveQueues(budget int) int {
 			if at >= len(n.active) {
 				at -= len(n.active)
 			}
-			did := n.serve(n.active[at], min(budget-work, burst))
+			q := n.active[at]
+			did := n.serve(q, min(budget-work, burst))
 			work += did
-			round = round || did > 0
+			round = round || did > 0 && (q.state != engine.StateRTS || q.sq.More())
 			if work >= budget {
 				round = false
 				n.turn = at

@@ -155,7 +155,13 @@ func icrcRest(crc uint32, b []byte) uint32 {
 		b = b[n:]
 	}
 	crc = ^crc
-	for len(b) >= 4 {
+	for len(b) >= 8 {
+		v := binary.LittleEndian.Uint64(b) ^ uint64(crc)
+		crc = behind[7][v&0xff] ^ behind[6][v>>8&0xff] ^ behind[5][v>>16&0xff] ^ behind[4][v>>24&0xff] ^
+			behind[3][v>>32&0xff] ^ behind[2][v>>40&0xff] ^ behind[1][v>>48&0xff] ^ behind[0][v>>56]
+		b = b[8:]
+	}
+	if len(b) >= 4 {
 		crc ^= binary.LittleEndian.Uint32(b)
 		crc = behind[3][crc&0xff] ^ behind[2][crc>>8&0xff] ^ behind[1][crc>>16&0xff] ^ behind[0][crc>>24]
 		b = b[4:]

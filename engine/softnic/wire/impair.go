@@ -64,9 +64,10 @@ func NewImpair(w Wire, how Impairs, c clock.Clock) (*Impair, error) {
 	}
 	capacity := impairCapacity + 2*int(min(rate/8*(how.Delay+how.Jitter).Seconds(), 256<<20))
 	p := newPipe(capacity, maxFrameLen)
+	rx, _ := p.consumer()
 	m := &Impair{
 		Wire: w, how: how, clk: c, rnd: rand.New(rand.NewPCG(how.Seed, 0x9e3779b97f4a7c15)),
-		tx: pipeTx{p: p, longest: maxFrameLen}, rx: pipeRx{p: p},
+		tx: p.producer(maxFrameLen), rx: rx,
 		store: make([]byte, maxFrameLen), last: math.MinInt64,
 	}
 	if err := m.wait.open(); err != nil {

@@ -72,6 +72,7 @@ type loopEnd struct {
 	refused error  // by Reserve, for the next Flush
 	stats   Stats
 	closed  atomic.Bool
+	_       [128]byte // the two ends have an owner each
 }
 
 // OpenLoop opens the lower free port of the process's switch of that name; the first open makes it. A later
@@ -91,10 +92,10 @@ func OpenLoop(o LoopOptions) (Wire, error) {
 		return nil, fmt.Errorf("%w: loop:%s", ErrPortsTaken, o.Name)
 	}
 	e := &loopEnd{sw: sw, port: port, me: &sw.ports[port], peer: &sw.ports[1-port], info: sw.info(port)}
-	e.tx = pipeTx{p: sw.from[port], longest: uint64(e.info.MaxFrame)}
-	e.tx.resume()
-	e.rx = pipeRx{p: sw.from[1-port]}
-	e.me.undelivered.Add(uint64(e.rx.drain()))
+	e.tx = sw.from[port].producer(e.info.MaxFrame)
+	gone := 0
+	e.rx, gone = sw.from[1-port].consumer()
+	e.me.undelivered.Add(uint64(gone))
 	e.stats.NoPeer = -e.peer.undelivered.Load() // of an earlier owner of this port
 	e.link.bps = sw.opts.SpeedBPS
 	e.paced = sw.opts.SpeedBPS != 0

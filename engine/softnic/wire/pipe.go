@@ -12,15 +12,19 @@ import (
 //	desc  │ 7 │ 8 │ 9 │ free ...
 //	          ▲ head            ▲ tail
 //
-// Every position is a free-running counter, masked at the moment of use. Only the two descriptor counters
-// are shared: the producer finds the free bytes from its own descriptors, which the consumer never writes.
+// Every position is a free-running counter, masked at the moment of use. The consumer waits at the descriptor that is
+// next. So the first descriptor of what is published together is kept aside until then, marked, and stored atomically; it
+// is one of this lap when its frame does not begin before the one in front of it ended. It releases the others, which tail
+// counts. A lone frame says that it is one: nobody has to look at tail, and two cache lines go to the other processor, those
+// of descriptor and bytes. The producer finds the free bytes from head and its own descriptors, which the consumer never
+// writes.
 type pipe struct {
 	data  []byte
 	desc  []Span
 	units uint64 // of 64 bytes, a power of two; there are as many descriptors
 
 	_    [128]byte
-	tail atomic.Uint64 // published by pipeTx.publish, read by pipeRx
+	tail atomic.Uint64 // behind the descriptors published by pipeTx.publish, read by pipeRx
 	_    [128]byte
 	head atomic.Uint64 // published by pipeRx.release, read by pipeTx
 	_    [128]byte
@@ -33,9 +37,17 @@ const (
 
 // Span describes one frame in a wire's memory.
 type Span struct {
-	place uint64 // the counter of its first unit, shifted left by 16, and its length
-	at    int64  // when it arrives; 0: at once
+	// place is the counter of its first unit, of which 46 bits are kept, shifted left by 16, and its length.
+	place uint64
+	at    int64 // when it arrives; 0: at once
 }
+
+// Marks in a place, on the first descriptor of what is published together only.
+const (
+	spanFirst   = 1 << 63
+	spanLone    = 1 << 62 // and the last
+	counterBits = 46
+)
 
 // In gives where the frame begins in the memory that Arrived gave with it, and its length.
 func (d *Span) In(mem []byte) (off, length uint64) {
@@ -43,7 +55,18 @@ func (d *Span) In(mem []byte) (off, length uint64) {
 }
 
 func (d *Span) length() uint64 { return d.place & 0xffff }
-func (d *Span) end() uint64    { return d.place>>16 + unitsOf(d.length()) }
+
+// end gives the counter behind the frame's last unit, near another of this lap or the one before.
+func (d *Span) end(near uint64) uint64 {
+	return near + after(near, d.place>>16+unitsOf(d.length()))
+}
+
+// after is how far counter b, of which 46 bits are known, is after a; the difference has a sign.
+func after(a, b uint64) uint64 { return uint64(int64((b-a)<<(64-counterBits)) >> (64 - counterBits)) }
+
+func placeOf(start, length uint64) uint64 {
+	return start<<16&(1<<(counterBits+16)-1) | length
+}
 
 func unitsOf(length uint64) uint64 { return (length + unitBytes - 1) >> unitShift }
 
@@ -75,6 +98,7 @@ type pipeTx struct {
 	reserved      int
 	reservedBytes uint64
 	bytes         uint64 // committed and not taken by takeBytes
+	first         Span   // descriptor of counter pub, until it is published
 }
 
 // reserve hands out room for the frames in order.
@@ -89,6 +113,7 @@ func (t *pipeTx) reserve(lens []int32, bufs [][]byte) int {
 	bytes := uint64(0)
 	at := end & mask
 	free := min(units-at, limit-end) // from at on, in one piece
+	d := t.next()
 	n := 0
 	for n < len(lens) {
 		length := uint64(uint32(lens[n]))
@@ -110,16 +135,26 @@ func (t *pipeTx) reserve(lens []int32, bufs [][]byte) int {
 			free = min(units-at, limit-end)
 		}
 		off := at << unitShift
-		desc[(tail+uint64(n))&mask].place = end<<16 | length
+		d.place = placeOf(end, length)
 		end += u
 		at += u
 		free -= u
 		bufs[n] = data[off : off+length : off+u<<unitShift]
 		bytes += length
 		n++
+		d = &desc[(tail+uint64(n))&mask]
 	}
 	t.reserved, t.reservedBytes = n, bytes
 	return n
+}
+
+// next is where the descriptor of the next frame is written.
+func (t *pipeTx) next() *Span {
+	if t.tail == t.pub {
+		t.first.at = 0
+		return &t.first
+	}
+	return &t.p.desc[t.tail&(t.p.units-1)]
 }
 
 // window gives the room for frames that is there in one piece, all of it behind end, or, when the ring's end is nearer
@@ -153,13 +188,23 @@ func (t *pipeTx) place(lens []int32, bytes uint64) {
 	if len(lens) == 0 {
 		return
 	}
-	desc, mask, end, tail := t.p.desc, t.p.units-1, t.start, t.tail
-	for i, length := range lens {
-		desc[(tail+uint64(i))&mask].place = end<<16 | uint64(uint32(length))
-		end += unitsOf(uint64(uint32(length)))
+	desc, mask, tail := t.p.desc, t.p.units-1, t.tail
+	begin := placeOf(t.start, 0)
+	at := begin
+	if tail == t.pub {
+		length := uint64(uint32(lens[0]))
+		t.first = Span{place: at | length}
+		at += unitsOf(length) << 16
+		lens = lens[1:]
+		tail++
+	}
+	for i, length := range lens { // at may reach the lower mark, which means nothing without the other
+		desc[(tail+uint64(i))&mask].place = at | uint64(uint32(length))
+		at += unitsOf(uint64(uint32(length))) << 16
 	}
 	t.tail = tail + uint64(len(lens))
-	t.end, t.start = end, end
+	t.start += (at - begin) >> 16
+	t.end = t.start
 	t.bytes += bytes
 }
 
@@ -176,7 +221,7 @@ func (t *pipeTx) rewind() {
 func (t *pipeTx) refresh() {
 	if head := t.p.head.Load(); head != t.head { // partner: pipeRx.release
 		t.head = head
-		t.headEnd = t.p.desc[(head-1)&(t.p.units-1)].end()
+		t.headEnd = t.p.endOf(head, t.end)
 	}
 }
 
@@ -192,7 +237,7 @@ func (t *pipeTx) commit(n int) {
 		}
 	}
 	t.tail += uint64(n)
-	t.end = t.at(t.tail - 1).end()
+	t.end = t.at(t.tail - 1).end(t.end)
 	t.reserved = 0
 }
 
@@ -203,19 +248,34 @@ func (t *pipeTx) takeBytes() uint64 {
 	return b
 }
 
-// at returns the descriptor of a committed frame.
-func (t *pipeTx) at(k uint64) *Span { return &t.p.desc[k&(t.p.units-1)] }
+// at returns the descriptor of a committed frame, or of one published before.
+func (t *pipeTx) at(k uint64) *Span {
+	if k == t.pub {
+		return &t.first
+	}
+	return &t.p.desc[k&(t.p.units-1)]
+}
 
-// resume takes the pipe over from an earlier producer.
-func (t *pipeTx) resume() {
-	t.pub = t.p.tail.Load()
-	t.tail = t.pub
-	if t.pub != 0 {
-		t.end = t.at(t.pub - 1).end()
+// producer gives the producer's half, which goes on where an earlier one ended.
+func (p *pipe) producer(longest int) pipeTx {
+	pub, head := p.tail.Load(), p.head.Load()
+	end := p.endOf(pub, 0)
+	return pipeTx{p: p, longest: uint64(longest), pub: pub, tail: pub, end: end, head: head, headEnd: p.endOf(head, end)}
+}
+
+// consumer gives the consumer's half. What an earlier one left is thrown away; gone is how many frames that are.
+func (p *pipe) consumer() (r pipeRx, gone int) {
+	r.p = p
+	return r, r.drain()
+}
+
+// endOf gives where the frames published before counter k end. Positions begin a lap late, so that no descriptor is taken
+// for one of a lap that there was not.
+func (p *pipe) endOf(k, near uint64) uint64 {
+	if k == 0 {
+		return p.units
 	}
-	if t.head = t.p.head.Load(); t.head != 0 {
-		t.headEnd = t.at(t.head - 1).end()
-	}
+	return p.desc[(k-1)&(p.units-1)].end(near)
 }
 
 // truncate forgets committed frames from counter k on, which is not below pub.
@@ -226,31 +286,69 @@ func (t *pipeTx) truncate(k uint64) {
 	t.tail = k
 	t.end = t.headEnd
 	if k != t.head {
-		t.end = t.p.desc[(k-1)&(t.p.units-1)].end()
+		t.end = t.at(k - 1).end(t.end)
 	}
 }
 
 // publish lets the consumer see all committed frames.
 func (t *pipeTx) publish() {
+	if t.tail == t.pub {
+		return
+	}
+	d := &t.p.desc[t.pub&(t.p.units-1)]
+	d.at = t.first.at
+	place := t.first.place | spanFirst
+	if t.tail-t.pub == 1 {
+		place |= spanLone
+	}
+	atomic.StoreUint64(&d.place, place) // partner: pipeRx.ready
 	t.pub = t.tail
-	t.p.tail.Store(t.tail) // partner: pipeRx.available
+	t.p.tail.Store(t.tail) // partner: pipeRx.look
 }
 
 // pipeRx is the consumer's half.
 type pipeRx struct {
 	p    *pipe
 	head uint64
-	tail uint64 // last seen
+	tail uint64 // as far as is known
+	end  uint64 // of the last frame before tail
 
 	given      int // by the last next, and their bytes
 	givenBytes uint64
 }
 
+// look finds out about more frames when fewer are known of than are wanted.
+func (r *pipeRx) look(want int) {
+	for r.tail-r.head < uint64(want) {
+		place, known := r.ready(), r.tail
+		switch {
+		case place == 0:
+			return
+		case place&spanLone != 0:
+			r.know(known + 1)
+		default:
+			if r.know(r.published()); r.tail == known {
+				return // tail is not told of yet
+			}
+		}
+	}
+}
+
+// ready gives the place of the frame at tail if it was published, with marks; else 0.
+func (r *pipeRx) ready() uint64 {
+	place := atomic.LoadUint64(&r.p.desc[r.tail&(r.p.units-1)].place) // partner: pipeTx.publish
+	if place&spanFirst == 0 || int64(after(r.end, place>>16)) < 0 {
+		return 0
+	}
+	return place
+}
+
+// know notes that frames up to counter tail are published.
+func (r *pipeRx) know(tail uint64) { r.tail, r.end = tail, r.p.endOf(tail, r.end) }
+
 // next fills frames with what has arrived at the time now.
 func (r *pipeRx) next(frames []Frame, now int64) int {
-	if r.tail-r.head < uint64(len(frames)) {
-		r.tail = r.p.tail.Load() // partner: pipeTx.publish
-	}
+	r.look(len(frames))
 	data, desc, mask, head := r.p.data, r.p.desc, r.p.units-1, r.head
 	frames = frames[:min(len(frames), int(r.tail-head))]
 	bytes := uint64(0)
@@ -275,9 +373,7 @@ func (r *pipeRx) next(frames []Frame, now int64) int {
 
 // arrived gives the memory and the published frames that stand in one piece of the descriptors' ring, at most most.
 func (r *pipeRx) arrived(most int) ([]byte, []Span) {
-	if r.tail-r.head < uint64(most) {
-		r.tail = r.p.tail.Load() // partner: pipeTx.publish
-	}
+	r.look(most)
 	at := r.head & (r.p.units - 1)
 	n := min(uint64(most), r.tail-r.head, r.p.units-at)
 	r.given = 0
@@ -301,23 +397,27 @@ func (r *pipeRx) release(n int) (bytes uint64) {
 // drain throws away all published frames and returns how many there were.
 func (r *pipeRx) drain() int {
 	head := r.p.head.Load()
-	r.head = r.p.tail.Load()
-	r.tail = r.head
+	r.know(r.published())
+	r.head = r.tail
 	r.p.head.Store(r.head)
 	return int(r.head - head)
 }
 
-// waiting returns how many published frames are not released.
-func (r *pipeRx) waiting() uint64 {
-	return r.p.tail.Load() - r.head // partner: pipeTx.publish
+// published is the counter behind the frames that are known of or counted in tail.
+func (r *pipeRx) published() uint64 {
+	if tail := r.p.tail.Load(); int64(tail-r.tail) > 0 { // partner: pipeTx.publish
+		return tail
+	}
+	return r.tail
 }
+
+// waiting returns how many published frames are not released.
+func (r *pipeRx) waiting() uint64 { return r.published() - r.head }
 
 // due returns when the next frame arrives, math.MaxInt64 if none is on its way.
 func (r *pipeRx) due() int64 {
-	if r.tail == r.head {
-		if r.tail = r.p.tail.Load(); r.tail == r.head {
-			return math.MaxInt64
-		}
+	if r.tail == r.head && r.ready() == 0 {
+		return math.MaxInt64
 	}
 	return r.p.desc[r.head&(r.p.units-1)].at
 }
