@@ -48,6 +48,7 @@ type xdpQueue struct {
 	comp   xring
 	seen   uint32 // consumer of rx
 	put    uint32 // producer of fill
+	owed   bool   // the kernel has not been told of them yet
 }
 
 // addrBits is how many bits of an address say where a chunk is; those above, in copy mode, where the frame is in it
@@ -66,7 +67,8 @@ func (q *xdpQueue) next(frames []Frame) int {
 	return n
 }
 
-// release gives the first n frames back to the kernel, to be filled again.
+// release takes the first n frames back, for the kernel to fill again. It is told later, by settle: the stores meet lines
+// that the kernel is at, and whoever waits for what was received need not wait for them too.
 func (q *xdpQueue) release(n int) (bytes uint64) {
 	for i := 0; i < n; i++ {
 		d := &q.rx.descs[q.seen&q.rx.mask]
@@ -75,9 +77,17 @@ func (q *xdpQueue) release(n int) (bytes uint64) {
 		q.seen++
 		q.put++
 	}
-	atomic.StoreUint32(q.rx.cons, q.seen) // partner: the kernel's acquire load
-	atomic.StoreUint32(q.fill.prod, q.put)
+	q.owed = true
 	return bytes
+}
+
+// settle tells the kernel of what was released.
+func (q *xdpQueue) settle() {
+	if q.owed {
+		q.owed = false
+		atomic.StoreUint32(q.rx.cons, q.seen) // partner: the kernel's acquire load
+		atomic.StoreUint32(q.fill.prod, q.put)
+	}
 }
 
 // Flush offers the committed frames to the kernel. Those it has no room for stay pending.
@@ -104,6 +114,7 @@ func (w *xdp) Next(frames []Frame) int {
 	if w.closed {
 		return 0
 	}
+	w.queues[w.turn].settle()
 	if w.held > 0 {
 		w.held = w.queues[w.turn].next(frames)
 		return w.held
@@ -142,6 +153,7 @@ func (w *xdp) FD() int {
 	if w.closed {
 		return -1
 	}
+	w.queues[w.turn].settle()
 	if w.armed {
 		w.wait.disarm()
 	}

@@ -248,8 +248,8 @@ func (q *xdpQueue) fillAll(rx int) {
 		q.fill.addrs[i] = uint64(i * q.stride)
 	}
 	q.put = uint32(rx)
-	q.seen = 0
-	q.release(0)
+	q.owed = true
+	q.settle()
 }
 
 // busyPoll lets the owner's looks drive the device, which then sends fewer interrupts (socket(7)).

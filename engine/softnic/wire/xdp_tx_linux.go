@@ -75,7 +75,7 @@ func (t *xdpTx) commit(n int) {
 func (t *xdpTx) push() (frames int, bytes uint64, err error) {
 	atomic.StoreUint32(t.ring.prod, t.tail) // partner: the kernel's acquire load
 	if !t.zero || t.ring.needsWakeup() {
-		err = kick(t.fd)
+		err = sendXDP(t.fd)
 	}
 	now := atomic.LoadUint32(t.ring.cons)
 	dropped := err == unix.EBUSY && !t.zero

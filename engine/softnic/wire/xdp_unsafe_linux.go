@@ -85,6 +85,13 @@ func placeIn(whole, part []byte) (at uint64, ok bool) {
 	return at, at < size && uint64(len(part)) <= size-at
 }
 
+// sendXDP makes the kernel look at the transmit ring, of which it takes 32 frames at most. It never sleeps, so Go's scheduler
+// need not be told, which takes half as long as entering the kernel does.
+func sendXDP(fd int) error {
+	_, _, e := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
+	return errno(e)
+}
+
 // drive makes the kernel receive: it is a read of nothing.
 func drive(fd int) error {
 	_, _, e := unix.Syscall6(unix.SYS_RECVFROM, uintptr(fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
