@@ -19,6 +19,7 @@ import (
 
 	"github.com/bluering/bluering/engine/device"
 	"github.com/bluering/bluering/engine/latency"
+	"github.com/bluering/bluering/engine/softnic/wire"
 	"github.com/bluering/bluering/internal/clock"
 	"github.com/bluering/bluering/ud"
 	"github.com/bluering/bluering/ud/exchange"
@@ -54,12 +55,16 @@ func echoRows() []row {
 				{name: udPacket, root: true, needs: []program{ip}, run: runEcho(vethPath("packet:"+nearEnd, "packet:"+farEnd))},
 				{name: udUDP, root: true, needs: []program{ip}, run: runEcho(vethPath("udp:192.0.2.1", "udp:192.0.2.2"))},
 				{name: udXDP, root: true, needs: []program{ip}, run: runEcho(vethPath("xdp:"+nearEnd, "xdp:"+farEnd))},
+				{name: udGeneric, root: true, needs: []program{ip}, run: runEcho(vethPath("xdp:"+nearEnd+"?mode=generic&frames=64", "xdp:"+farEnd+"?mode=generic&frames=64"))},
+				{name: wireXDP, root: true, needs: []program{ip}, run: runWireEcho},
 				{name: sockperfPP, root: true, needs: []program{ip, sockperf}, run: runSockperf(vethPath("", ""))},
 			},
 			bars: []bar{
 				{ours: udPacket, peer: sockperfPP, times: 1.25},
 				{ours: udUDP, peer: sockperfPP, times: 1.25},
 				{ours: udXDP, peer: sockperfPP, times: 0.5},
+				{ours: udGeneric, peer: sockperfPP, times: 0.5},
+				{ours: wireXDP, peer: sockperfPP, times: 0.5, aim: true},
 			},
 		},
 	}
@@ -402,6 +407,94 @@ func runEcho(path func() (*echoPath, func() error, error)) func(context.Context,
 		s.packets, s.elapsed = 1, time.Duration(ns)
 		return s, err
 	}
+}
+
+// wireEchoBytes is as long as the frame of a datagram of echoBytes.
+const wireEchoBytes = 14 + 20 + 8 + 12 + 8 + echoBytes + 4
+
+// runWireEcho sends a frame there and back over the wires that xdp: ports are made of, without rings, completions and
+// checks: what is left for a datagram is the kernel's.
+func runWireEcho(ctx context.Context, b *bench) (s sample, err error) {
+	_, remove, err := vethPath("", "")()
+	defer func() { err = errors.Join(err, remove()) }()
+	if err != nil {
+		return s, err
+	}
+	s.command = fmt.Sprintf("in process, cpus %d and %d: frames of %d bytes over two wires, both sides spinning", b.cpu, b.otherCPU, wireEchoBytes)
+	near, err := wire.OpenXDP(nearEnd, wire.XDPOptions{Context: ctx})
+	if err != nil {
+		return s, err
+	}
+	defer near.Close()
+	far, err := wire.OpenXDP(farEnd, wire.XDPOptions{Context: ctx, NetNS: echoNS})
+	if err != nil {
+		return s, err
+	}
+	defer far.Close()
+	var ended atomic.Bool
+	other := make(chan error, 1)
+	go func() {
+		other <- pinned(b.otherCPU, func() error {
+			for !ended.Load() {
+				if takeFrame(far) {
+					if err := sendFrame(far); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		})
+	}()
+	rec := latency.New(latency.Options{})
+	begin, first := time.Now(), clock.Ticks()
+	err = pinned(b.cpu, func() error {
+		defer ended.Store(true)
+		return bounceFrames(ctx, near, b.window, rec)
+	})
+	snap := rec.Swap()
+	s.packets, s.elapsed = 1, nanosecondsOf(snap.Quantile(0.5), begin, first)
+	return s, errors.Join(err, <-other)
+}
+
+// bounceFrames sends frames one at a time for a while, and records how long each takes to come back.
+func bounceFrames(ctx context.Context, w wire.Wire, window time.Duration, rec *latency.Recorder) error {
+	for begin := time.Now(); time.Since(begin) < window; {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		for range 100 {
+			sent := clock.Ticks()
+			if err := sendFrame(w); err != nil {
+				return err
+			}
+			for looks := 0; !takeFrame(w); looks++ {
+				if looks == 1<<26 {
+					return errors.New("a frame did not come back")
+				}
+			}
+			rec.Record(int64(clock.Ticks() - sent))
+		}
+	}
+	return nil
+}
+
+func sendFrame(w wire.Wire) error {
+	lens, bufs := [1]int32{wireEchoBytes}, [1][]byte{}
+	if w.Reserve(lens[:], bufs[:]) != 1 {
+		return errors.Join(errors.New("a wire has no room for one frame"), w.Err())
+	}
+	copy(bufs[0], "\xff\xff\xff\xff\xff\xff\x02\x00\x00\x00\x00\x01\x88\xb5") // the local experimental EtherType
+	w.Commit(1)
+	return w.Flush()
+}
+
+func takeFrame(w wire.Wire) bool {
+	var f [1]wire.Frame
+	if w.Next(f[:]) != 1 {
+		return false
+	}
+	w.Release(1)
+	return true
 }
 
 // runSockperf has sockperf on both sides, spinning too. It would report half a round trip without --full-rtt.

@@ -73,6 +73,8 @@ const (
 	udUDP       = "bluering ud over udp:"
 	udPacket    = "bluering ud over packet:"
 	udXDP       = "bluering ud over xdp:"
+	udGeneric   = "bluering ud over xdp:?mode=generic"
+	wireXDP     = "a frame over the wire of xdp: alone"
 	sockperfPP  = "sockperf pp --nonblocked"
 )
 
