@@ -45,37 +45,6 @@ func TestSumEqualsWordByWord(t *testing.T) {
 	}
 }
 
-func TestUpdateEqualsRecomputation(t *testing.T) {
-	r := rand.New(rand.NewPCG(3, 4))
-	edge := []uint32{0, 1, 0xffff, 0xfffe, 0x10000, 0xffff0000, 0xffffffff, 0x8000}
-	for range 100000 {
-		var b [24]byte
-		for i := range b {
-			b[i] = byte(r.Uint32())
-		}
-		b[0] |= 1 // a header is never all zero
-		at := 4 * (1 + r.IntN(5))
-		pick := func() uint32 {
-			if r.IntN(2) == 0 {
-				return edge[r.IntN(len(edge))]
-			}
-			return r.Uint32()
-		}
-		old, next := pick(), pick()
-		binary.BigEndian.PutUint32(b[at:], old)
-		before := csum.Finish(csum.Sum(b[:], 0))
-		binary.BigEndian.PutUint32(b[at:], next)
-		after := csum.Finish(csum.Sum(b[:], 0))
-		if got := csum.Update32(before, old, next); got != after {
-			t.Fatalf("Update32(%#x, %#x, %#x) = %#x, want %#x", before, old, next, got, after)
-		}
-		half := csum.Update16(before, uint16(old>>16), uint16(next>>16))
-		if got := csum.Update16(half, uint16(old), uint16(next)); got != after {
-			t.Fatalf("Update16 twice of (%#x, %#x, %#x) = %#x, want %#x", before, old, next, got, after)
-		}
-	}
-}
-
 // built is a frame as gopacket serialises it.
 func built(t testing.TB, version int, tcp bool, payload []byte) (frame []byte, l3, l4 int) {
 	eth := &layers.Ethernet{SrcMAC: make([]byte, 6), DstMAC: make([]byte, 6), EthernetType: layers.EthernetTypeIPv4}

@@ -28,18 +28,6 @@ func FinishUDP(s uint32) uint16 {
 	return c
 }
 
-// Update16 is the checksum after a 16-bit word of the data changed from old to
-// new (RFC 1624, equation 3). The word stands at an even offset. For UDP, a
-// result of 0 has to be sent as 0xffff.
-func Update16(check, old, new uint16) uint16 {
-	return ^Fold64(uint64(^check) + uint64(^old) + uint64(new))
-}
-
-// Update32 is Update16 for a 32-bit word.
-func Update32(check uint16, old, new uint32) uint16 {
-	return ^Fold64(uint64(^check) + uint64(^old) + uint64(new))
-}
-
 // Pseudo4 sums the IPv4 pseudo header of length bytes of l4Proto (RFC 768).
 func Pseudo4(src, dst *[4]byte, l4Proto uint8, length uint32) uint32 {
 	s := uint64(binary.BigEndian.Uint32(src[:])) + uint64(binary.BigEndian.Uint32(dst[:]))

@@ -5,7 +5,6 @@ import "encoding/binary"
 // EtherTypes.
 const (
 	EtherTypeIPv4 = 0x0800
-	EtherTypeARP  = 0x0806
 	EtherTypeIPv6 = 0x86dd
 	EtherTypeVLAN = 0x8100 // 802.1Q
 	EtherTypeQinQ = 0x88a8 // 802.1ad
@@ -20,7 +19,6 @@ const (
 	ProtoRouting  = 43
 	ProtoFragment = 44
 	ProtoAH       = 51
-	ProtoNoNext   = 59
 	ProtoDestOpts = 60
 	protoMobility = 135
 	protoHIP      = 139
@@ -35,11 +33,7 @@ const (
 	IPv6Bytes     = 40
 	UDPBytes      = 8
 	TCPBytes      = 20
-	FCSBytes      = 4
-	MinFrameBytes = 60 // without FCS
-
-	roceBytes = BTHBytes + DETHBytes + ICRCBytes
-	maxVLANs  = 8
+	maxVLANs      = 8
 )
 
 // Status says how far Parse came.
@@ -287,26 +281,4 @@ func (h *Headers) parseL4(frame []byte, off int) {
 	}
 	h.SrcPort, h.DstPort = binary.BigEndian.Uint16(l4), binary.BigEndian.Uint16(l4[2:])
 	h.Status = OK
-}
-
-// MinTagged is the smallest frame, FCS included, that holds the headers and
-// the tag. Smaller than 64 is possible: the medium pads.
-func MinTagged(ipVersion, l4Proto uint8, vlans int) int {
-	return headerBytes(ipVersion, l4Proto) + vlans*VLANBytes + TagBytes + FCSBytes
-}
-
-// MinTaggedRoCE is MinTagged for a RoCEv2 UD packet.
-func MinTaggedRoCE(ipVersion uint8, vlans int) int {
-	return MinTagged(ipVersion, ProtoUDP, vlans) + roceBytes
-}
-
-func headerBytes(ipVersion, l4Proto uint8) int {
-	n := EthernetBytes + IPv4Bytes + UDPBytes
-	if ipVersion == 6 {
-		n += IPv6Bytes - IPv4Bytes
-	}
-	if l4Proto == ProtoTCP {
-		n += TCPBytes - UDPBytes
-	}
-	return n
 }

@@ -111,19 +111,6 @@ func TestFragmentsOfIPv6(t *testing.T) {
 	}
 }
 
-func TestSmallestFramesAreTheDesigns(t *testing.T) {
-	for _, c := range []struct{ got, want int }{
-		{proto.MinTagged(4, proto.ProtoUDP, 0), 62}, {proto.MinTagged(6, proto.ProtoUDP, 0), 82},
-		{proto.MinTagged(4, proto.ProtoTCP, 0), 74}, {proto.MinTagged(6, proto.ProtoTCP, 0), 94},
-		{proto.MinTagged(4, proto.ProtoUDP, 1), 66}, {proto.MinTagged(6, proto.ProtoTCP, 2), 102},
-		{proto.MinTaggedRoCE(4, 0), 86}, {proto.MinTaggedRoCE(6, 0), 106},
-	} {
-		if c.got != c.want {
-			t.Errorf("%d, want %d", c.got, c.want)
-		}
-	}
-}
-
 func FuzzParse(f *testing.F) {
 	r := rand.New(rand.NewPCG(4, 4))
 	for _, version := range []int{4, 6} {

@@ -326,12 +326,6 @@ func MulticastMAC(g GID) [6]byte {
 	return [6]byte{0x33, 0x33, g[12], g[13], g[14], g[15]}
 }
 
-// FlowLabelPort is the UDP source port, 49152 to 65535, that a flow label of 20 bits chooses
-// (ibv_flow_label_to_udp_sport).
-func FlowLabelPort(fl uint32) uint16 {
-	return uint16(fl&0x3fff^fl&0xfc000>>14) | 0xc000
-}
-
 // QPPort is the UDP source port of a QP whose address handle names no flow, as Linux' rxe chooses it.
 func QPPort(qpn uint32) uint16 {
 	return uint16(0xc000 + qpn*0x61c88647>>18)

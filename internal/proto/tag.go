@@ -119,9 +119,6 @@ func ExtendSeq(seq, highest uint64) uint64 {
 	return highest + uint64(lag)
 }
 
-// Ticks is a time from the run's start in the tag's unit, modulo 2^32.
-func Ticks(ns int64) uint32 { return uint32(ns >> 4) }
-
 // DelayTicks is arrival minus tag, both in ticks modulo 2^32, unwrapped to the
 // window from -2^26 to 2^32-2^26-1 ticks: -1.07 s to +67.6 s.
 func DelayTicks(arrival, tag uint32) int64 {
@@ -130,10 +127,4 @@ func DelayTicks(arrival, tag uint32) int64 {
 		return int64(d) - 1<<32
 	}
 	return int64(d)
-}
-
-// DelayNS is the delay in nanoseconds of a packet that arrived arrivalNS after
-// the run's start, with the tag's resolution of 16 ns.
-func DelayNS(arrivalNS int64, tag uint32) int64 {
-	return DelayTicks(Ticks(arrivalNS), tag) * TickNS
 }

@@ -9,8 +9,8 @@ import (
 )
 
 // plainUDP is the quick way of the commonest frame: Ethernet without a tag, IPv4 without options and whole, UDP with room
-// for a tag, to another port than RoCE's, both checksums there and right, lengths that agree. end is where the payload ends. All that differs is left
-// to proto.Parse and isCorrupt: ok means that they would find nothing wrong either.
+// for a tag, to another port than RoCE's, both checksums there and right, lengths that agree. end is where the payload
+// ends. All that differs is left to proto.Parse and isCorrupt: ok means that they would find nothing wrong either.
 func plainUDP(b []byte) (end int, ok bool) {
 	const (
 		l3    = proto.EthernetBytes
