@@ -164,7 +164,6 @@ func icrcRest(crc uint32, b []byte) uint32 {
 	if len(b) >= 4 {
 		crc ^= binary.LittleEndian.Uint32(b)
 		crc = behind[3][crc&0xff] ^ behind[2][crc>>8&0xff] ^ behind[1][crc>>16&0xff] ^ behind[0][crc>>24]
-		b = b[4:]
 	}
 	return ^crc
 }
