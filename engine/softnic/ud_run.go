@@ -164,7 +164,12 @@ func (n *NIC) fillGrams(q *qp, run []ring.Gram, op ring.Opcode) (bytes uint64) {
 		}
 		bytes += uint64(len(frame))
 		crc := s.crc ^ proto.ICRCOfPSN(psn)
-		copyFrame(frame, s.bytes[:w.n+bthStart+behindBTH])
+		if head := s.bytes[:]; w.n == maxHead {
+			copy64((*[64]byte)(frame), (*[64]byte)(head))
+			copy32((*[32]byte)(frame[startBytes-32:]), (*[32]byte)(head[startBytes-32:]))
+		} else {
+			copySmall(frame, head[:start4])
+		}
 		binary.BigEndian.PutUint32(frame[w.n+bthStart:], psn)
 		rest := frame[w.n+bthStart+behindBTH:]
 		if op == ring.OpSendImm {
@@ -172,7 +177,11 @@ func (n *NIC) fillGrams(q *qp, run []ring.Gram, op ring.Opcode) (bytes uint64) {
 			crc = proto.ICRCRest(crc, rest[:proto.ImmDtBytes])
 			rest = rest[proto.ImmDtBytes:]
 		}
-		copyFrame(rest, g.Inline)
+		if isSmall(g.Inline) {
+			copySmall(rest, g.Inline)
+		} else {
+			copyOther(rest, g.Inline)
+		}
 		crc = proto.ICRCRest(crc, g.Inline[:g.Len&^3])
 		if rest = rest[g.Len&^3:]; pad != 0 {
 			clear(rest[4-pad : 4])
@@ -324,7 +333,11 @@ func (n *NIC) deliverGrams(frames []wire.Frame) int {
 		}
 		*(*[grhArea]byte)(p) = e.grh
 		p = p[grhArea:]
-		copyFrame(p, b[e.at:e.at+len(p)])
+		if from := b[e.at : e.at+len(p)]; isSmall(from) {
+			copySmall(p, from)
+		} else {
+			copyOther(p, from)
+		}
 		d.Bytes, d.Counter, d.Source = e.need, counter+uint16(i), e.from
 		d.Imm, d.HasImm, d.Solicited = 0, e.imm, e.se
 		if e.imm {
