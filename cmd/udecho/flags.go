@@ -33,7 +33,7 @@ var flagTable = []flagSpec{
 	{clients, "count", "n", "0", "datagrams in all; 0: no limit with a duration, else 1000 (bw 1,000,000)"},
 	{"serve", "count", "n", "0", "clients to serve in all; 0: no limit"},
 	{all, "duration", "d", "0", "10s, 2m; a bare number is seconds; 0: no limit"},
-	{clients, "rate", "r", "", "datagrams a second, such as 100kpps, or max (default max; of scan 10kpps)"},
+	{clients, "rate", "r", "", "datagrams a second, such as 100kpps, or max (default max; of scan 10kpps); of ping and scan only with --exchange native"},
 	{clients, "timeout", "", "500ms", "a datagram without an answer for so long is lost"},
 	{all, "inline", "", "0", "datagrams up to so many bytes travel in the request itself"},
 	{all, "signal-every", "", "0", "ask for a completion of every so many sends; 0: chosen"},

@@ -3,6 +3,7 @@ package echo
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/bluering/bluering/cmd/internal/results"
 	"github.com/bluering/bluering/ud"
@@ -20,7 +21,7 @@ func Ping(ctx context.Context, c Config) (*Report, error) {
 		return nil, err
 	}
 	if c.paced() && c.foreign() {
-		return nil, results.Usage("rate", c.Rate.String(), "needs answers that say what they answer; use --exchange native, or leave the rate out")
+		return nil, results.Usage("rate", c.Rate.String(), fmt.Sprintf("is for an open loop, and --exchange %s has %s; use --exchange native, or leave the rate out", c.Exchange, lockstep))
 	}
 	x, err := connect(ctx, "ping", &c, exchange.ModeEcho)
 	if err != nil {
@@ -35,6 +36,9 @@ func Ping(ctx context.Context, c Config) (*Report, error) {
 	}
 	return x.finish(x.pingPong())
 }
+
+// lockstep is why nothing can be said of datagrams of other programs' exchanges that are on their way at a time.
+const lockstep = "servers that answer in lockstep: one datagram at a time, with answers that do not say which they answer"
 
 // over reports whether a run of c ends before datagram seq at this time.
 func (x *client) over(seq uint64, now int64) bool {

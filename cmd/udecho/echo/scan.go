@@ -25,7 +25,7 @@ func Scan(ctx context.Context, c Config) (*Report, error) {
 	case len(c.Ports) == 0:
 		return nil, results.Usage("ports", "", "is missing; use 49152-49167 or paths:16")
 	case c.foreign():
-		return nil, results.Usage("exchange", c.Exchange, "has answers that do not say what they answer; use native")
+		return nil, results.Usage("exchange", c.Exchange, "has "+lockstep+"; use native")
 	case !c.paced():
 		return nil, results.Usage("rate", "max", "is no rate for probes; use 10kpps")
 	}
