@@ -39,7 +39,7 @@ func TestCapturedDatagramsAreRight(t *testing.T) {
 	nstest.Judges(t)
 	a, b, nsB := nstest.Veth(t)
 	nstest.NoOffload(t, "", a)
-	const count = 500
+	const count = 400
 	var captures []string
 	for i, d := range datagrams {
 		capture := filepath.Join(t.TempDir(), "seen.pcapng")
