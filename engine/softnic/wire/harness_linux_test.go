@@ -173,6 +173,20 @@ func (r *receiver) until(count uint64) {
 	}
 }
 
+// passes sends frames of 60 bytes and wants each at the other end, whole and in order.
+func passes(t testing.TB, tx, rx Wire, count uint64) {
+	t.Helper()
+	want := make([]byte, 60)
+	r := &receiver{t: t, w: rx, check: func(f *Frame, seq uint64) error {
+		if experimental(want, seq); !bytes.Equal(f.Data, want) {
+			return fmt.Errorf("frame %d: %x", seq, f.Data)
+		}
+		return nil
+	}}
+	sendAll(t, tx, count, func(uint64) int { return 60 }, experimental, r.take)
+	r.until(count)
+}
+
 // experimental writes a frame of the local experimental EtherType with a pattern.
 func experimental(b []byte, seq uint64) {
 	copy(b, []byte{2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5})

@@ -98,15 +98,7 @@ func TestPacketRingOfAnySize(t *testing.T) {
 	a, b, ns := nstest.Veth(t)
 	tx, rx := openPacket(t, a, PacketOptions{}), openPacket(t, b, PacketOptions{NetNS: ns, RingBytes: 5 * 64 << 10, RingSlot: 256})
 	const count = 5000 // several laps
-	r := &receiver{t: t, w: rx, check: func(f *Frame, seq uint64) error {
-		want := make([]byte, 60)
-		if experimental(want, seq); !bytes.Equal(f.Data, want) {
-			return fmt.Errorf("frame %d: %x", seq, f.Data)
-		}
-		return nil
-	}}
-	sendAll(t, tx, count, func(uint64) int { return 60 }, experimental, r.take)
-	r.until(count)
+	passes(t, tx, rx, count)
 }
 
 // TestPacketFanout: wires of a group share what the interface receives; no frame comes twice, none is missing, and a flow

@@ -51,15 +51,7 @@ func TestXDPOffersRefusedFramesAgain(t *testing.T) {
 	rx := openXDP(t, b, XDPOptions{NetNS: ns, RxFrames: 1 << 16})
 	threaded(t, ns, b)
 	beforeA, beforeB := nstest.Count(t, "", a), nstest.Count(t, ns, b)
-	want := make([]byte, 60)
-	r := &receiver{t: t, w: rx, check: func(f *Frame, seq uint64) error {
-		if experimental(want, seq); !bytes.Equal(f.Data, want) {
-			return fmt.Errorf("frame %d: %x", seq, f.Data)
-		}
-		return nil
-	}}
-	sendAll(t, tx, count, func(uint64) int { return 60 }, experimental, r.take)
-	r.until(count)
+	passes(t, tx, rx, count)
 	k, kb, s := nstest.Count(t, "", a).Sub(beforeA), nstest.Count(t, ns, b).Sub(beforeB), statsOf(tx)
 	if s.TxFrames != count || k.TxFrames != count || kb.RxFrames != count || s.TxErrors != 0 {
 		t.Errorf("ours %+v, kernel %+v and %+v", s, k, kb)
@@ -302,15 +294,7 @@ func TestXDPBusyPolls(t *testing.T) {
 	if v, err := unix.GetsockoptInt(rx.(*xdp).queues[0].fd, unix.SOL_SOCKET, unix.SO_BUSY_POLL); err != nil || v != 20 {
 		t.Errorf("SO_BUSY_POLL is %d, %v", v, err)
 	}
-	want := make([]byte, 60)
-	r := &receiver{t: t, w: rx, check: func(f *Frame, seq uint64) error {
-		if experimental(want, seq); !bytes.Equal(f.Data, want) {
-			return fmt.Errorf("frame %d: %x", seq, f.Data)
-		}
-		return nil
-	}}
-	sendAll(t, tx, count, func(uint64) int { return 60 }, experimental, r.take)
-	r.until(count)
+	passes(t, tx, rx, count)
 }
 
 // TestXDPWithoutPrivilege takes one capability after the other away.
