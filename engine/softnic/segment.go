@@ -72,12 +72,21 @@ func (n *NIC) sendSegments(q *qp, limit int) int {
 // wholeSegments bounds what is left to the wire to cut: kernels cut UDP into no more.
 const wholeSegments = 64
 
+// fromPlace is the payload from which on a call of the kernel for one packet costs less than copying it into a batch.
+const fromPlace = 8 << 10
+
 // sendWhole gives the packet to a wire that has it cut further on. false: it is not for that, or there is no room for
 // it whole. What comes of it, counts and all, is what cutting it here makes.
 func (n *NIC) sendWhole(q *qp, w *ring.SendWQE) bool {
 	c := &n.tx.cutter
 	if c.plan.KeepL3 || c.plan.KeepL4 || c.plan.Segments() > wholeSegments {
 		return false
+	}
+	if payload := int(w.Bytes) - len(w.InlineHdr); payload >= fromPlace && n.super.SendSuper(w.InlineHdr, c.pieces[:c.count], int(w.MSS)) {
+		n.counters.TxFrames += uint64(c.plan.Segments())
+		n.counters.TxBytes += uint64(c.plan.FrameBytes())
+		n.finishSegments(q, w)
+		return true
 	}
 	buf := n.super.ReserveSuper(int(w.Bytes), len(w.InlineHdr), int(w.MSS))
 	if buf == nil {

@@ -33,6 +33,7 @@ const (
 	superBytes  = 65535 // of an IP packet
 	superHeader = 256   // bytes of all headers
 	superSlots  = 16    // super-frames that may wait for the kernel
+	superPieces = 62    // of a payload that is sent from where it is
 	superLead   = 64    // bytes in front of a slot's frame; the virtio-net header ends them
 )
 
@@ -52,6 +53,8 @@ type gsoTx struct {
 	heads    []byte // superLead + superHeader for each message
 	of       []int  // how many entries a message has
 	batch    gatherBatch
+	single   gatherBatch // for sendSuper, with its
+	head     []byte      // first piece
 	a, b     proto.Headers
 }
 
@@ -70,6 +73,7 @@ func newGSOTx(fd, slots, longest int) *gsoTx {
 		t.bigFree = append(t.bigFree, i)
 	}
 	t.batch = newGatherBatch(slots, 2*slots)
+	t.single, t.head = newGatherBatch(1, 1+superPieces), make([]byte, superLead+superHeader)
 	return t
 }
 
@@ -95,6 +99,40 @@ func (t *gsoTx) reserveSuper(length, header, mss int) []byte {
 	t.entries[t.tail&t.mask] = gsoEntry{data: data, big: slot, header: header, mss: mss}
 	t.reserved, t.super = 1, true
 	return data
+}
+
+// sendSuper sends a packet from where its payload is, with nothing pending, and returns what it is cut into; 0: the kernel
+// did not take it.
+func (t *gsoTx) sendSuper(header []byte, payload [][]byte, length, mss int) (frames int, bytes uint64) {
+	own, vnet := t.head[superLead:superLead+len(header)], t.head[superLead-vnetBytes:superLead]
+	copy(own, header)
+	clear(vnet)
+	finishSuper(own, length-len(header), mss, t.parseSuper(own), vnet)
+	t.reserved = 0
+	t.single.reset()
+	t.single.add(t.head[superLead-vnetBytes : superLead+len(header)])
+	for _, p := range payload {
+		if len(p) > 0 {
+			t.single.more(p)
+		}
+	}
+	if taken, _ := t.single.send(t.fd); taken != 1 { // what it was shows when the packet is sent the other way
+		return 0, 0
+	}
+	return pieces(length, len(header), mss)
+}
+
+// parseSuper finds the headers of a super-frame. Its lengths, which may be any, become those of a packet without payload.
+func (t *gsoTx) parseSuper(header []byte) *proto.Headers {
+	proto.Parse(header, &t.a)
+	ip := header[t.a.L3Off:]
+	if t.a.EtherType == proto.EtherTypeIPv4 {
+		binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)))
+	} else {
+		binary.BigEndian.PutUint16(ip[4:], uint16(len(ip)-proto.IPv6Bytes))
+	}
+	proto.Parse(header, &t.a)
+	return &t.a
 }
 
 func (t *gsoTx) commit(n int) {
@@ -162,9 +200,7 @@ func (t *gsoTx) message(k uint64, head []byte) int {
 	vnet := head[superLead-vnetBytes : superLead]
 	clear(vnet)
 	if e.big >= 0 {
-		if proto.Parse(e.data, &t.a) {
-			finishSuper(e.data[:e.header], len(e.data)-e.header, e.mss, &t.a, vnet)
-		}
+		finishSuper(e.data[:e.header], len(e.data)-e.header, e.mss, t.parseSuper(e.data[:e.header]), vnet)
 		t.batch.add(vnet)
 		t.batch.more(e.data)
 		return 1

@@ -152,6 +152,8 @@ func TestPacketSuper(t *testing.T) {
 		{"TCP over IPv4", tcp4, 64000, 1448, nil}, {"TCP over IPv6", tcp6, 64000, 1428, nil}, {"tagged", tagged, 30000, 1460, nil},
 		{"exact", tcp6, 2856, 1428, nil}, {"UDP", gso4, 60000, 1472, nil},
 		{"FIN and PSH", tcp4, 10000, 1448, func(f []byte) { f[14+20+13] |= 0x09 }},
+		{"IPv4 without length", tcp4, 10000, 1448, func(f []byte) { f[16], f[17] = 0, 0 }},
+		{"IPv6 of any length", tcp6, 10000, 1428, func(f []byte) { f[18], f[19] = 0xff, 0xff }},
 		{"CWR", cwr, 10000, 1460, func(f []byte) { f[14+20+13] |= 0x80 }},
 	} {
 		for _, forced := range []bool{true, false} {
@@ -182,6 +184,9 @@ func TestPacketSuper(t *testing.T) {
 				walk := p.Segmenter(header)
 				room := make([]byte, 2000)
 				r := &receiver{t: t, w: rx, check: func(f *Frame, seq uint64) error {
+					if seq == uint64(p.Segments()) {
+						walk.Seek(0)
+					}
 					want := room[:walk.Write(room, s.Payload)]
 					if !bytes.Equal(f.Data, want) {
 						return fmt.Errorf("piece %d:\n got %x\nwant %x", seq, f.Data, want)
@@ -195,14 +200,21 @@ func TestPacketSuper(t *testing.T) {
 				copy(buf, header)
 				copy(buf[len(header):], s.Payload)
 				tx.Commit(1)
+				// Once more, from where it is, in pieces, and behind the first, which nobody has flushed.
+				third := c.payload / 3
+				if before := bytes.Clone(header); !tx.SendSuper(header, [][]byte{s.Payload[:third], nil, s.Payload[third : third+7], s.Payload[third+7:]}, c.mss) {
+					t.Fatal("not sent")
+				} else if !bytes.Equal(before, header) {
+					t.Error("the caller's header was changed")
+				}
 				if err := tx.Flush(); err != nil {
 					t.Fatal(err)
 				}
-				r.until(uint64(p.Segments()))
-				if st := statsOf(tx); st.TxFrames != uint64(p.Segments()) || st.TxBytes != uint64(p.FrameBytes()) || tx.Pending() != 0 {
-					t.Errorf("%+v, want %d frames of %d bytes in all", st, p.Segments(), p.FrameBytes())
+				r.until(2 * uint64(p.Segments()))
+				if st := statsOf(tx); st.TxFrames != 2*uint64(p.Segments()) || st.TxBytes != 2*uint64(p.FrameBytes()) || tx.Pending() != 0 {
+					t.Errorf("%+v, want twice %d frames of %d bytes in all", st, p.Segments(), p.FrameBytes())
 				}
-				if st := statsOf(rx); st.RxFrames != uint64(p.Segments()) || st.RxBytes != uint64(p.FrameBytes()) {
+				if st := statsOf(rx); st.RxFrames != 2*uint64(p.Segments()) || st.RxBytes != 2*uint64(p.FrameBytes()) {
 					t.Errorf("received %+v", st)
 				}
 			})
@@ -239,8 +251,11 @@ func TestPacketSuperRoom(t *testing.T) {
 		if w.ReserveSuper(bad[0], bad[1], bad[2]) != nil {
 			t.Errorf("room for %v", bad)
 		}
+		if payload := make([]byte, max(bad[0]-bad[1], 0)); w.SendSuper(make([]byte, bad[1]), [][]byte{payload}, bad[2]) {
+			t.Errorf("%v was sent", bad)
+		}
 	}
-	if plain := openPacket(t, a, PacketOptions{}).(Super); plain.MaxSuper() != 0 || plain.ReserveSuper(10000, 54, 1000) != nil {
+	if plain := openPacket(t, a, PacketOptions{}).(Super); plain.MaxSuper() != 0 || plain.ReserveSuper(10000, 54, 1000) != nil || plain.SendSuper(header, [][]byte{make([]byte, 10000)}, 1000) {
 		t.Error("super-frames without gso=auto")
 	}
 }
@@ -255,6 +270,9 @@ func TestPacketGSOAllocatesNothing(t *testing.T) {
 	for i, f := range frames {
 		lens[i] = int32(len(f))
 	}
+	tcp := gso4
+	tcp.TCP = true
+	header, pieces := tcp.Build(), [2][]byte{make([]byte, 5000), make([]byte, 5000)}
 	var in [64]Frame
 	got := 0
 	once := func() {
@@ -264,6 +282,9 @@ func TestPacketGSOAllocatesNothing(t *testing.T) {
 		}
 		tx.Commit(n)
 		tx.Flush()
+		if !tx.(Super).SendSuper(header, pieces[:], 1000) {
+			t.Fatal("not sent")
+		}
 		for k := rx.Next(in[:]); k > 0; k = rx.Next(in[:]) {
 			rx.Release(k)
 			got += k

@@ -265,10 +265,34 @@ func (w *packet) MaxSuper() int {
 }
 
 func (w *packet) ReserveSuper(length, header, mss int) []byte {
-	if w.gso == nil || w.err.get() != nil || header < headerBytes || header > superHeader || mss < 1 || length <= header+mss || length > superBytes || mss+header > w.info.MaxFrame {
+	if !w.isSuper(length, header, mss) {
 		return nil
 	}
 	return w.gso.reserveSuper(length, header, mss)
+}
+
+func (w *packet) isSuper(length, header, mss int) bool {
+	return w.gso != nil && w.err.get() == nil && header >= headerBytes && header <= superHeader && mss >= 1 &&
+		length > header+mss && length <= superBytes && mss+header <= w.info.MaxFrame
+}
+
+func (w *packet) SendSuper(header []byte, pieces [][]byte, mss int) bool {
+	length := len(header)
+	for _, p := range pieces {
+		length += len(p)
+	}
+	if len(pieces) > superPieces || !w.isSuper(length, len(header), mss) {
+		return false
+	}
+	for w.tx.pending() > 0 {
+		if _, why := w.push(); why != nil {
+			return false // Flush asks what it was
+		}
+	}
+	frames, bytes := w.gso.sendSuper(header, pieces, length, mss)
+	w.stats.TxFrames += uint64(frames)
+	w.stats.TxBytes += bytes
+	return frames > 0
 }
 
 func (w *packet) Next(frames []Frame) int {

@@ -136,6 +136,9 @@ type Super interface {
 	// in the headers are of no account. The caller has proven it segmentable (package tso). Commit(1) completes it, in
 	// order with all else.
 	ReserveSuper(length, header, mss int) []byte
+	// SendSuper sends such a packet at once, behind all that was committed, and reads its payload, which lies in pieces,
+	// where it is. false: it was not sent, for want of room or whatever, and is left to ReserveSuper.
+	SendSuper(header []byte, pieces [][]byte, mss int) bool
 }
 
 // Lender is a wire that sends frames from where they are, when that is in memory that it lends. All else is copied.
