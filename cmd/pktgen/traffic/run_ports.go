@@ -285,7 +285,7 @@ func (o *openedPorts) prepareSend(p *Plan, t Token) (err error) {
 	}
 	c := raw.PortConfig{TxQueues: p.Queues, RxQueues: -1}
 	if t := p.Config.TSO; t.MSS > 0 {
-		c.TSO, c.FrameBytes, c.TxDepth = true, max(t.Payload, p.TX.MaxFrame), tsoDepth
+		c.TSO, c.FrameBytes, c.TxDepth = true, max(t.Payload, p.TX.MaxFrame), tsoDepth(t.Payload)
 	}
 	if p.Config.Hello {
 		c.TxQueues++

@@ -5,8 +5,9 @@ import (
 	"github.com/bluering/bluering/raw"
 )
 
-// tsoDepth is how many payloads a queue has under way: 4 MiB of them.
-const tsoDepth = 64
+// tsoDepth is how many payloads a queue has under way: so few that what is read again and again stays in a processor's
+// second cache, but some.
+func tsoDepth(payload int) int { return min(max(512<<10/payload, 8), 64) }
 
 // tsoQueue sends payloads that the device cuts. To the pacer it is a queue of
 // frames, of which a payload's leave together; the last payload of a run may be
