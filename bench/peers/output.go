@@ -145,9 +145,12 @@ func (r *rowResult) barTable() [][]string {
 	return t
 }
 
-// notes say who did not take part, or not always.
+// notes say what a figure is in other units, and who did not take part, or not always.
 func (r *rowResult) notes() (out []string) {
 	for _, c := range r.Contenders {
+		if c.Also != "" {
+			out = append(out, c.Name+": "+c.Also)
+		}
 		if c.Missing != "" {
 			out = append(out, c.Name+" did not run: it "+c.Missing)
 		}

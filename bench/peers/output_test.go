@@ -54,6 +54,14 @@ func TestMarkdown(t *testing.T) {
 	}
 }
 
+func TestFiguresInOtherUnits(t *testing.T) {
+	all := []standing{{name: "ours", figures: series{6.4054, 6.4054, 9}, also: []also{{"super-frames", 64054}, {"segments", 64054. / 45}}}, {name: "none", also: []also{{"frames", 1}}}}
+	r := conclude("key", "A title", gbps, all, nil)
+	if want := "ours: 0.1 M super-frames/s, 4.5 M segments/s"; len(r.notes()) != 1 || r.notes()[0] != want {
+		t.Errorf("%q, want %q", r.notes(), want)
+	}
+}
+
 func TestTextAndJSONSayTheSame(t *testing.T) {
 	var text, out bytes.Buffer
 	r := aResult()

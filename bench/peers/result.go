@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"strings"
 )
 
 // result is all that a run found out.
@@ -48,6 +49,7 @@ type contenderResult struct {
 	spread
 	Figures  []float64 `json:"figures"`
 	Command  string    `json:"command,omitempty"`
+	Also     string    `json:"also,omitempty"` // the median in other units
 	Missing  string    `json:"missing,omitempty"`
 	Failures []string  `json:"failures,omitempty"`
 }
@@ -92,6 +94,21 @@ func (b *bar) judge(figures map[string]series) barResult {
 	return r
 }
 
+// also is another unit of a figure in GB/s: what comes once in so many bytes.
+type also struct {
+	what  string
+	bytes float64
+}
+
+// inUnits is a figure in GB/s as millions a second of each.
+func inUnits(gbps float64, units []also) string {
+	var out []string
+	for _, u := range units {
+		out = append(out, fmt.Sprintf("%.3g M %s/s", gbps*1e3/u.bytes, u.what))
+	}
+	return strings.Join(out, ", ")
+}
+
 // standing is how a contender did in the rounds so far.
 type standing struct {
 	name     string
@@ -99,7 +116,8 @@ type standing struct {
 	command  string
 	failures []string
 	missing  string // why it did not take part
-	inARow   int    // failures
+	also     []also
+	inARow   int // failures
 }
 
 // conclude turns a row's standings into what is said of it.
@@ -109,6 +127,9 @@ func conclude(key, title string, u unit, all []standing, bars []bar) rowResult {
 	for _, s := range all {
 		figures[s.name] = s.figures
 		c := contenderResult{Name: s.name, spread: s.figures.spread(), Figures: []float64{}, Command: s.command, Missing: s.missing, Failures: s.failures}
+		if c.Rounds > 0 {
+			c.Also = inUnits(c.Median, s.also)
+		}
 		for _, f := range s.figures {
 			if !math.IsNaN(f) {
 				c.Figures = append(c.Figures, f)

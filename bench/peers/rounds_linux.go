@@ -36,7 +36,7 @@ type bench struct {
 func (b *bench) compare(ctx context.Context, r *row, rounds int, progress io.Writer) []standing {
 	all := make([]standing, len(r.contenders))
 	for i := range all {
-		all[i].name = r.contenders[i].name
+		all[i].name, all[i].also = r.contenders[i].name, r.contenders[i].also
 		all[i].missing = b.missing(&r.contenders[i])
 		all[i].figures = slices.Repeat(series{math.NaN()}, rounds)
 	}

@@ -18,6 +18,7 @@ type contender struct {
 	needs []program
 	root  bool // it needs an interface of its own
 	run   func(ctx context.Context, b *bench) (sample, error)
+	also  []also // other units of its figure, which is one of bytes
 }
 
 // of is the figure of a sample.
@@ -171,13 +172,19 @@ func transmitRow(key, receiver string, xdp bool) row {
 // bulkRow compares senders by the bytes of full frames, over a veth whose far end drops all in its stack. A super-frame
 // counts the bytes of its one packet; of 45 segments it saves 44 headers.
 func bulkRow(key, how string, cut bool) row {
+	frames := []also{{"frames", fullFrame}}
+	superBytes, each := float64(bulkPayload+bulkHeader), uint64(bulkPayload+bulkHeader) // at the far end
+	if cut {
+		superBytes, each = bulkPayload+bulkSegments*bulkHeader, 0
+	}
+	supers := []also{{"super-frames", superBytes}, {"segments", superBytes / bulkSegments}}
 	return row{
 		key: key, title: "Sending in bulk over a veth: TCP segments of 1448 bytes as super-frames " + how + ", against frames of 1514",
 		unit: gbps,
 		contenders: []contender{
-			{name: pktgenBulk, root: true, needs: []program{pktgen, ethtool}, run: bulkOverVeth(cut, pktgenBulkSender)},
-			{name: xdpBulk, root: true, needs: []program{testpmd, ethtool}, run: bulkOverVeth(cut, testpmdTX("net_af_xdp0,iface="+nearEnd, fullFrame))},
-			{name: packetBulk, root: true, needs: []program{testpmd, ethtool}, run: bulkOverVeth(cut, testpmdTX("net_af_packet0,iface="+nearEnd, fullFrame))},
+			{name: pktgenBulk, root: true, needs: []program{pktgen, ethtool}, run: bulkOverVeth(cut, each, pktgenBulkSender), also: supers},
+			{name: xdpBulk, root: true, needs: []program{testpmd, ethtool}, run: bulkOverVeth(cut, fullFrame, testpmdTX("net_af_xdp0,iface="+nearEnd, fullFrame)), also: frames},
+			{name: packetBulk, root: true, needs: []program{testpmd, ethtool}, run: bulkOverVeth(cut, fullFrame, testpmdTX("net_af_packet0,iface="+nearEnd, fullFrame)), also: frames},
 		},
 		bars: []bar{{ours: pktgenBulk, peer: xdpBulk, atLeast: 10, aim: true}},
 	}

@@ -138,11 +138,20 @@ func overVeth(xdp bool, send sender) func(context.Context, *bench) (sample, erro
 	}
 }
 
+// What pktgenBulkSender sends: TCP payloads that are cut into segments.
+const (
+	bulkPayload  = 64000
+	bulkMSS      = 1448
+	bulkHeader   = 54
+	bulkSegments = (bulkPayload + bulkMSS - 1) / bulkMSS
+)
+
 // fullFrame is the longest frame of an MTU of 1500, without FCS.
 const fullFrame = 1514
 
-// bulkOverVeth lets a sender run and reads how many bytes come in. With cut the near end's offloads are off.
-func bulkOverVeth(cut bool, send sender) func(context.Context, *bench) (sample, error) {
+// bulkOverVeth lets a sender run and reads how many bytes come in. With cut the near end's offloads are off. each is what
+// all packets have to be long, if it is not 0.
+func bulkOverVeth(cut bool, each uint64, send sender) func(context.Context, *bench) (sample, error) {
 	return func(ctx context.Context, b *bench) (s sample, err error) {
 		v, err := newVeth(false)
 		if err != nil {
@@ -161,24 +170,24 @@ func bulkOverVeth(cut bool, send sender) func(context.Context, *bench) (sample, 
 			}
 			return s.RxBytes, nil
 		}
-		return v.run(ctx, b, send, bytes, func() error { return v.judgeBulk(cut) })
+		return v.run(ctx, b, send, bytes, func() error { return v.judgeBulk(cut, each) })
 	}
 }
 
 // judgeBulk wants what came to have had the length that the row promises: super-frames, or full frames.
-func (v *veth) judgeBulk(cut bool) error {
+func (v *veth) judgeBulk(cut bool, each uint64) error {
 	s, err := v.statistics()
 	if err != nil {
 		return err
 	}
-	if each := s.RxBytes / max(s.RxPackets, 1); each < 1400 || cut && each > fullFrame {
+	if mean := s.RxBytes / max(s.RxPackets, 1); mean < 1400 || cut && mean > fullFrame || each != 0 && s.RxBytes != s.RxPackets*each {
 		return fmt.Errorf("%d packets came with %d bytes", s.RxPackets, s.RxBytes)
 	}
 	return nil
 }
 
 func pktgenBulkSender(ctx context.Context, b *bench) (*process, error) {
-	return b.startPktgen(ctx, "tx", "packet:"+nearEnd+"?gso=auto", "--rate", "max", "--proto", "tcp", "--tso", "1448", "--payload", "64k", "--no-tag",
+	return b.startPktgen(ctx, "tx", "packet:"+nearEnd+"?gso=auto", "--rate", "max", "--proto", "tcp", "--tso", fmt.Sprint(bulkMSS), "--payload", fmt.Sprint(bulkPayload), "--no-tag",
 		"--dmac", "02:00:00:00:00:fe", "--duration", untilStopped, "--interval", "0", "--output", "none")
 }
 
