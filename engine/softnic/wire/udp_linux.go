@@ -28,8 +28,9 @@ const (
 //	Commit ─► slots: Ethernet, IP, UDP | BTH ... ICRC ─► sendmmsg of what stands behind the bar
 //	recvmmsg ─► slots: | BTH ... ICRC, headers made anew from the control messages ─► Next
 //
-// The ICRC covers the IPv4 identification, which the kernel chooses: on an unconnected socket with path MTU discovery
-// it is 0 with DF. What arrives does not show it; 0 is put there and FlagIDUnknown says so.
+// or, of a lone datagram, sendto and recvmsg. The ICRC covers the IPv4 identification, which the kernel chooses: on an
+// unconnected socket with path MTU discovery it is 0 with DF. What arrives does not show it; 0 is put there and
+// FlagIDUnknown says so.
 type udp struct {
 	kernelWire[*udpTx]
 	addr   netip.Addr // bound to
