@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/bluering/bluering/internal/frametest"
+	"github.com/bluering/bluering/internal/proto"
 	"github.com/bluering/bluering/raw"
 )
 
@@ -245,18 +246,28 @@ func FuzzTemplateBytes(f *testing.F) {
 	for _, version := range []int{4, 6} {
 		s := frametest.Random(r, version, version == 4, 1, 20)
 		f.Add(s.Build(), uint8(4), uint16(100))
+		f.Add(randomGram(r, version, version/6, 21).frame(), uint8(raw.DestQPN), uint16(130))
 	}
 	f.Fuzz(func(t *testing.T, frame []byte, kind uint8, size uint16) {
 		tmpl, err := raw.NewTemplateBytes(frame)
 		if err != nil {
 			return
 		}
+		isRoCE := tmpl.SetRoCE() == nil
 		_ = tmpl.SetSizes(raw.Sizes{List: []int{int(size), len(frame)}})
 		_ = tmpl.Vary(raw.Field{Kind: raw.Kind(kind), Hi: raw.Num(5), Width: 2, Off: int(size) % 100})
 		buf := make([]byte, 1<<16)
 		for i := range uint64(3) {
-			if n := tmpl.Write(buf, i, 7); n != len(frame) && n != int(size) {
+			n := tmpl.Write(buf, i, 7)
+			if n != len(frame) && n != int(size) {
 				t.Fatalf("%d bytes", n)
+			}
+			var h proto.Headers
+			if proto.Parse(buf[:n], &h); isRoCE {
+				end := h.PayloadEnd - proto.ICRCBytes
+				if want := proto.ICRC(buf[h.L3Off:], h.IPVersion, h.L4Off-h.L3Off, end-h.L3Off); proto.LoadICRC(buf[end:]) != want {
+					t.Fatalf("packet %d: no ICRC %#x in %x", i, want, buf[:n])
+				}
 			}
 		}
 	})
