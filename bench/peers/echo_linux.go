@@ -139,12 +139,26 @@ func loopOneWay(ctx context.Context, b *bench) (s sample, err error) {
 		}
 		defer ends[i].Close()
 	}
+	err = b.rally(&s, func() error { return answerAll(ends[1], 1<<12) }, func(rec *latency.Recorder) error {
+		to, err := ends[0].Peer(ctx, ends[1].LocalAddr())
+		if err != nil {
+			return err
+		}
+		_, err = pingFor(ctx, ends[0], to, b.window, func(sent, there, _ uint64) { rec.Record(int64(there - sent)) })
+		return err
+	})
+	return s, err
+}
+
+// rally has two processors play: one calls answer again and again until the other is done with ask, which records ticks.
+// Their median is the sample's time.
+func (b *bench) rally(s *sample, answer func() error, ask func(*latency.Recorder) error) error {
 	var ended atomic.Bool
 	other := make(chan error, 1)
 	go func() {
 		other <- pinned(b.otherCPU, func() error {
 			for !ended.Load() {
-				if err := answerAll(ends[1], 1<<12); err != nil {
+				if err := answer(); err != nil {
 					return err
 				}
 			}
@@ -153,18 +167,13 @@ func loopOneWay(ctx context.Context, b *bench) (s sample, err error) {
 	}()
 	rec := latency.New(latency.Options{})
 	begin, first := time.Now(), clock.Ticks()
-	err = pinned(b.cpu, func() error {
+	err := pinned(b.cpu, func() error {
 		defer ended.Store(true)
-		to, err := ends[0].Peer(ctx, ends[1].LocalAddr())
-		if err != nil {
-			return err
-		}
-		_, err = pingFor(ctx, ends[0], to, b.window, func(sent, there, _ uint64) { rec.Record(int64(there - sent)) })
-		return err
+		return ask(rec)
 	})
 	snap := rec.Swap()
 	s.packets, s.elapsed = 1, nanosecondsOf(snap.Quantile(0.5), begin, first)
-	return s, errors.Join(err, <-other)
+	return errors.Join(err, <-other)
 }
 
 // answerAll answers what comes in so many looks, with the time of its coming behind the time of its sending.
@@ -431,29 +440,14 @@ func runWireEcho(ctx context.Context, b *bench) (s sample, err error) {
 		return s, err
 	}
 	defer far.Close()
-	var ended atomic.Bool
-	other := make(chan error, 1)
-	go func() {
-		other <- pinned(b.otherCPU, func() error {
-			for !ended.Load() {
-				if takeFrame(far) {
-					if err := sendFrame(far); err != nil {
-						return err
-					}
-				}
-			}
-			return nil
-		})
-	}()
-	rec := latency.New(latency.Options{})
-	begin, first := time.Now(), clock.Ticks()
-	err = pinned(b.cpu, func() error {
-		defer ended.Store(true)
-		return bounceFrames(ctx, near, b.window, rec)
-	})
-	snap := rec.Swap()
-	s.packets, s.elapsed = 1, nanosecondsOf(snap.Quantile(0.5), begin, first)
-	return s, errors.Join(err, <-other)
+	answer := func() error {
+		if takeFrame(far) {
+			return sendFrame(far)
+		}
+		return nil
+	}
+	err = b.rally(&s, answer, func(rec *latency.Recorder) error { return bounceFrames(ctx, near, b.window, rec) })
+	return s, err
 }
 
 // bounceFrames sends frames one at a time for a while, and records how long each takes to come back.
