@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bluering/bluering/bench/liveframes"
 )
 
 // receiveOffload turns on GRO at the far end, and with it the NAPI that live frames need. Frames like ours, all alike
@@ -53,6 +55,20 @@ func runTestpmdReceive(vdev string) func(context.Context, *bench) (sample, error
 			return s, err
 		})
 	}
+}
+
+// runDrop counts what a program in the far interface's driver drops: what the source sends at most.
+func runDrop(ctx context.Context, b *bench) (sample, error) {
+	return b.underFire(ctx, func(ctx context.Context, far int) (s sample, err error) {
+		drop, err := liveframes.AttachDrop(far)
+		if err != nil {
+			return s, err
+		}
+		defer drop.Close()
+		s, err = b.measure(ctx, (&veth{far: far}).received)
+		s.command = "an XDP program on the interface, counted by it"
+		return s, err
+	})
 }
 
 // Geometry of the ring: 32 blocks of 256 KiB, handed over when full or 1 ms old, the shortest the kernel knows.

@@ -64,6 +64,7 @@ const (
 	pktgenRX    = "pktgen rx packet:"
 	packetRX    = "testpmd net_af_packet rxonly"
 	ringV3RX    = "a bare TPACKET_V3 ring"
+	dropRX      = "an XDP program that drops"
 	recorder    = "bluering engine/latency"
 	hdrRecorder = "hdrhistogram-go"
 	decades     = ", values over six decades"
@@ -201,6 +202,7 @@ func receiveRow() row {
 			{name: pktgenXDPRX, root: true, needs: []program{pktgen, ethtool}, run: runPktgenReceive("xdp:" + farEnd)},
 			{name: xdpRX, root: true, needs: []program{testpmd, ethtool}, run: runTestpmdReceive("net_af_xdp0,iface=" + farEnd)},
 			{name: ringV3RX, root: true, needs: []program{ethtool}, run: runRingV3},
+			{name: dropRX, root: true, needs: []program{ethtool}, run: runDrop},
 		},
 		bars: []bar{
 			{ours: pktgenRX, peer: packetRX, atLeast: 1, aim: true},
