@@ -7,6 +7,7 @@ import (
 
 	"github.com/bluering/bluering/engine"
 	"github.com/bluering/bluering/engine/device"
+	"github.com/bluering/bluering/ud"
 )
 
 // BenchmarkDatagram takes datagrams from the send request to both completions over loop:, in one goroutine and bursts
@@ -30,6 +31,40 @@ func BenchmarkDatagram(b *testing.B) {
 			})
 		}
 	}
+}
+
+// BenchmarkLoneDatagram takes datagrams of 16 bytes over loop: one at a time, in one goroutine that does the work of both
+// sides: what `echo-loop` of bench/peers takes without the way between two processors.
+func BenchmarkLoneDatagram(b *testing.B) {
+	var ends [2]*ud.Endpoint
+	for i := range ends {
+		d, err := device.Open("loop:bench-lone", device.Options{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer d.Close()
+		if ends[i], err = ud.New(d, ud.Config{Inline: 64}); err != nil {
+			b.Fatal(err)
+		}
+		defer ends[i].Close()
+	}
+	to, err := ends[0].Peer(context.Background(), ends[1].LocalAddr())
+	if err != nil {
+		b.Fatal(err)
+	}
+	data := make([]byte, 16)
+	var msg [1]ud.Msg
+	contest{packets: depth, ours: func() {
+		for range depth {
+			if err := ends[0].Send(to, data); err != nil {
+				b.Fatal(err)
+			}
+			if ends[1].Poll(msg[:]) != 1 {
+				b.Fatal("no datagram")
+			}
+			msg[0].Release()
+		}
+	}}.run(b)
 }
 
 // newUDPair is newLoopPair for datagrams.
