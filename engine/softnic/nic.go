@@ -316,7 +316,9 @@ func (n *NIC) Close() error {
 		return nil
 	}
 	n.closed.Store(true)
-	n.push(func() bool { return true })
+	if n.wire.Pending() > 0 && n.wire.Err() == nil {
+		n.push(func() bool { return true })
+	}
 	errs := []error{n.wire.Close()}
 	for _, q := range n.active {
 		errs = append(errs, q.mem.Close())
