@@ -111,7 +111,7 @@ type ports struct {
 
 // newPorts gives the ports of p; ok is false when p has more to do.
 func newPorts(p *program) (l *ports, ok bool) {
-	if len(p.variants) != 1 || len(p.fields) != 1 || p.tag || !p.udp || p.l4Check == 0 {
+	if len(p.variants) != 1 || len(p.fields) != 1 || p.tag || p.roce != nil || !p.udp || p.l4Check == 0 {
 		return nil, false
 	}
 	v, f, l4Off := &p.variants[0], &p.fields[0], p.l4Check-6

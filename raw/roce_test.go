@@ -261,6 +261,30 @@ func TestStreamsOfDatagrams(t *testing.T) {
 	}
 }
 
+// TestUntaggedStreamsOfDatagrams: PSN and ICRC vary like those of all others, although but a port varies.
+func TestUntaggedStreamsOfDatagrams(t *testing.T) {
+	g := randomGram(rand.New(rand.NewPCG(11, 6)), 4, 0, 40)
+	fields := []raw.Field{{Kind: raw.SrcPort, Lo: raw.Num(0xc000), Hi: raw.Num(0xc020)}}
+	tmpl := g.template(t, fields, nil)
+	tx, rx := pair(t, "", raw.PortConfig{TxDepth: 64, RxQueues: -1}, raw.PortConfig{TxQueues: -1, RxDepth: 256})
+	st, err := tx.Tx(0).NewStream(tmpl, raw.StreamConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := st.Send(50, nil); n != 50 || err != nil {
+		t.Fatal(n, err)
+	}
+	k := 0
+	receive(t, tx.Tx(0), rx.Rx(0), 50, func(data []byte) {
+		seen := g.packet(fields, nil, uint64(k), 0)
+		seen.ud.PSN = (g.ud.PSN + uint32(k)) & 0xffffff
+		if want := seen.frame(); !bytes.Equal(data, want) {
+			t.Fatalf("packet %d\n got  %x\n want %x", k, data, want)
+		}
+		k++
+	})
+}
+
 // PSN, sequence, time and the field pass over each of their bytes, and PSN and time over their end.
 func TestStreamsOfDatagramsCount(t *testing.T) {
 	g := randomGram(rand.New(rand.NewPCG(11, 5)), 4, 0, 40)
