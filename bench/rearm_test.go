@@ -60,13 +60,7 @@ func BenchmarkRearmTag(b *testing.B) {
 		b.Run("size=64/field="+field.Kind.String()+"/burst=64", func(b *testing.B) {
 			ours := newStream(b, raw.StreamConfig{Tag: true, Key: proto.NewTagKey(7)}, field)
 			plain := newStream(b, raw.StreamConfig{})
-			contest{
-				packets:         depth,
-				ours:            func() { ours.send(b) },
-				between:         func() { ours.drain(b) },
-				baseline:        func() { plain.send(b) },
-				betweenBaseline: func() { plain.drain(b) },
-			}.run(b)
+			ours.against(b, plain)
 		})
 	}
 }
@@ -92,13 +86,7 @@ func BenchmarkRearmDatagram(b *testing.B) {
 			b.Fatal(err)
 		}
 		ours, plain := newTemplateStream(b, c, t, depth, burst), newStream(b, c, field)
-		contest{
-			packets:         depth,
-			ours:            func() { ours.send(b) },
-			between:         func() { ours.drain(b) },
-			baseline:        func() { plain.send(b) },
-			betweenBaseline: func() { plain.drain(b) },
-		}.run(b)
+		ours.against(b, plain)
 	})
 }
 
@@ -151,6 +139,17 @@ func (n *nullStream) send(b *testing.B) {
 			b.Fatalf("sent %d of %d: %v", sent, len(n.times), err)
 		}
 	}
+}
+
+// against compares sending with another stream's.
+func (n *nullStream) against(b *testing.B, baseline *nullStream) {
+	contest{
+		packets:         depth,
+		ours:            func() { n.send(b) },
+		between:         func() { n.drain(b) },
+		baseline:        func() { baseline.send(b) },
+		betweenBaseline: func() { baseline.drain(b) },
+	}.run(b)
 }
 
 func (n *nullStream) drain(b *testing.B) {

@@ -73,13 +73,8 @@ func (g gram) template(t testing.TB, fields []raw.Field, sizes *raw.Sizes) *raw.
 	if err == nil {
 		err = tmpl.SetRoCE()
 	}
-	if err == nil && sizes != nil {
-		err = tmpl.SetSizes(*sizes)
-	}
-	for _, f := range fields {
-		if err == nil {
-			err = tmpl.Vary(f)
-		}
+	if err == nil {
+		err = shape(tmpl, fields, sizes)
 	}
 	if err != nil {
 		t.Fatalf("%+v, %+v, %+v: %v", g, fields, sizes, err)

@@ -125,7 +125,18 @@ func template(t testing.TB, s frametest.Spec, coin bool, fields []raw.Field, siz
 	} else {
 		tmpl, err = raw.NewTemplateBytes(s.Build())
 	}
-	if err == nil && sizes != nil {
+	if err == nil {
+		err = shape(tmpl, fields, sizes)
+	}
+	if err != nil {
+		t.Fatalf("%+v, %+v: %v", s, fields, err)
+	}
+	return tmpl
+}
+
+// shape has a template vary in fields, and in its size unless sizes is nil.
+func shape(tmpl *raw.Template, fields []raw.Field, sizes *raw.Sizes) (err error) {
+	if sizes != nil {
 		err = tmpl.SetSizes(*sizes)
 	}
 	for _, f := range fields {
@@ -133,10 +144,7 @@ func template(t testing.TB, s frametest.Spec, coin bool, fields []raw.Field, siz
 			err = tmpl.Vary(f)
 		}
 	}
-	if err != nil {
-		t.Fatalf("%+v, %+v: %v", s, fields, err)
-	}
-	return tmpl
+	return err
 }
 
 // expected builds packet i with gopacket.
