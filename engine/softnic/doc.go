@@ -10,7 +10,8 @@
 //
 // The model is not laxer than hardware. A WQE is validated whole (ring/validate.go), then its keys, bounds,
 // rights and protection domain are checked, and only then does anything happen. Frames are copied exactly
-// once on the way into the wire and once out of it: the copies are the DMA.
+// once on the way into the wire and once out of it: the copies are the DMA. A wire that lends memory takes
+// frames that lie there without a copy (lend.go). A queue pair with a rate is kept to it (rate.go).
 //
 // Every frame is accounted for. Of a NIC that took all that its wire had:
 //
