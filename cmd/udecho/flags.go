@@ -43,7 +43,8 @@ var flagTable = []flagSpec{
 	{"serve", "mode", "", "echo", "what clients of pingpong and perftest get: echo or sink"},
 	{"serve", "limit", "", "2m", "datagrams a second that each client is answered"},
 	{"serve", "clients", "", "256", "clients at a time"},
-	{"serve", "idle", "", "60s", "a client of pingpong that is silent for so long is forgotten"},
+	{"serve", "clients-per-source", "", "0", "of them, from one IPv4 address or IPv6 /64, loopback too; 0: a quarter of --clients, at least 1"},
+	{"serve", "idle", "", "60s", "a client that is silent for so long is forgotten; one that keeps its connection, when another wants its place"},
 	{clients, "interval", "i", "1s", "time between progress records; 0: none"},
 	{all, "output", "o", "text", "results on stdout: text, json, jsonl, csv or none"},
 	{all, "report", "", "", "write the JSON report to this file, whole or not at all"},
@@ -149,6 +150,8 @@ func setField(c *echo.Config, name, s string) (err error) {
 		c.Limit = uint64(n)
 	case "clients":
 		c.MaxClients, err = results.ParseInt(name, s, 1, echo.MaxClients)
+	case "clients-per-source":
+		c.MaxOfSource, err = results.ParseInt(name, s, 0, echo.MaxClients)
 	case "idle":
 		c.Idle, err = someTime(name, s)
 	case "interval":

@@ -15,6 +15,7 @@ import (
 
 	"github.com/bluering/bluering/cmd/internal/cli"
 	"github.com/bluering/bluering/cmd/udecho/echo"
+	"github.com/bluering/bluering/ud/exchange"
 )
 
 // start starts the command in a process of its own.
@@ -105,6 +106,24 @@ func TestTwoProcesses(t *testing.T) {
 	}
 }
 
+// TestTheClientSaysWhyItWasRefused: one of its address has the share already.
+func TestTheClientSaysWhyItWasRefused(t *testing.T) {
+	server(t, "udp:"+host(11), host(11), "--clients-per-source", "1")
+	c, err := net.Dial("tcp", host(11)+":18515")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	mine := exchange.Info{QPN: 0x99, QKey: exchange.DefaultQKey, GID: [16]byte(net.ParseIP("127.0.0.1").To16()), MTU: 1024}
+	if _, err := (exchange.Native{}).Client(t.Context(), c, mine); err != nil {
+		t.Fatal(err)
+	}
+	code, out, errs := runs(t, "ping", "udp:"+host(12), host(11))
+	if want := "refused by the peer: no room: 127.0.0.1 has 1 of the 1 places of a source (the server's --clients-per-source)"; code != cli.Failed || out != "" || !strings.Contains(errs, want) {
+		t.Errorf("exit code %d: %s%s", code, out, errs)
+	}
+}
+
 func read(t *testing.T, path string) []byte {
 	t.Helper()
 	b, err := os.ReadFile(path)
@@ -143,6 +162,7 @@ func TestBadRequestsSendNothing(t *testing.T) {
 		{"ping loop:main 127.0.0.1:65536", "port"},
 		{"ping loop:main :18515", "no host"},
 		{"serve loop:main --clients 0", "use 1 to 2048"},
+		{"serve loop:main --clients-per-source 2049", `clients-per-source "2049": out of range; use 0 to 2048`},
 		{"serve loop:main --limit 0", "use 1 to 1000000000"},
 		{"scan loop:main 127.0.0.1:1 --ports paths:5000", "paths"},
 		{"serve loop:main --listen 192.0.2.77:1", "listen"},

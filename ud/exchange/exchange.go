@@ -118,6 +118,7 @@ type Session struct {
 	counts func(ctx context.Context) (Counts, error)
 	finish func(ctx context.Context) error
 	serve  func(ctx context.Context, counts func() Counts) error
+	refuse func(why error) error
 }
 
 // Sync is a client's step before traffic of one size: the server has its receives posted when it returns. Perftest
@@ -156,6 +157,14 @@ func (s *Session) Serve(ctx context.Context, counts func() Counts) error {
 		return nil
 	}
 	return s.serve(ctx, counts)
+}
+
+// Refuse is how a server ends a session early, after Serve has returned: the client learns why as an ErrRefused, with
+// Native, when it next asks. To the other protocols it is nothing. The connection stays the caller's to close.
+func (s *Session) Refuse(why error) {
+	if s.refuse != nil {
+		s.l.step(context.Background(), time.Second, "refuse", func() error { return s.refuse(why) }) // who is gone need not know
+	}
 }
 
 // link reads and writes whole messages.

@@ -383,6 +383,51 @@ func TestNativeRefusalSaysWhy(t *testing.T) {
 	}
 }
 
+// TestNativeSessionEndedByTheServer: the client finds the refusal where counts would have been.
+func TestNativeSessionEndedByTheServer(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	why := errors.New("closing time")
+	over, end := context.WithCancelCause(ctx)
+	served := make(chan error, 1)
+	go func() {
+		conn, err := l.Accept()
+		if err == nil {
+			defer conn.Close()
+			var s *exchange.Session
+			if s, err = (exchange.Native{}).Server(ctx, conn, func(exchange.Info) (exchange.Info, error) { return bob, nil }); err == nil {
+				err = s.Serve(over, func() exchange.Counts { return exchange.Counts{} })
+				s.Refuse(why)
+			}
+		}
+		served <- err
+	}()
+	conn, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	s, err := (exchange.Native{}).Client(ctx, conn, alice)
+	if err == nil {
+		_, err = s.Counts(ctx)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	end(why)
+	if err := <-served; !errors.Is(err, why) {
+		t.Errorf("the server ends with %v", err)
+	}
+	if _, err := s.Counts(ctx); !errors.Is(err, exchange.ErrRefused) || !strings.HasSuffix(err.Error(), why.Error()) {
+		t.Errorf("the client learns %v", err)
+	}
+}
+
 // nativeHello is a hello as docs/FORMAT.md describes it, put together by hand.
 const nativeHello = "626c756572696e67" + "0001" + "01" + "00" + "00000040" + // bluering, version 1, hello, 64 bytes
 	"00000000000000000000ffffc0000201" + "00000011" + "00abcdef" + "11111111" + "00000400" + // GID, QPN, PSN, Q_Key, MTU

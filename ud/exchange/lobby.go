@@ -10,7 +10,7 @@ import (
 // Limits of a Lobby.
 const (
 	LobbyMost   = 256 // connections
-	LobbySource = 64  // of them, of one source: an IPv4 address or an IPv6 prefix of 64 bits
+	LobbySource = 64  // of them, of one Source
 )
 
 // Lobby keeps connections that have not said who they are yet, from their accepting until a server's accept function is
@@ -29,7 +29,7 @@ type waiting struct {
 
 // Enter takes a connection in, and may close another.
 func (l *Lobby) Enter(conn net.Conn) {
-	w := waiting{conn, source(conn)}
+	w := waiting{conn, Source(conn)}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	same, oldest := 0, 0 // oldest: of the same source
@@ -59,8 +59,9 @@ func (l *Lobby) Leave(conn net.Conn) {
 	}
 }
 
-// source is where a connection comes from; the zero Prefix for one that has no IP address.
-func source(conn net.Conn) netip.Prefix {
+// Source is where a connection comes from, as far as limits tell sources apart: an IPv4 address, or an IPv6 prefix of 64
+// bits, which one host may have to itself. It is the zero Prefix for a connection that has no IP address.
+func Source(conn net.Conn) netip.Prefix {
 	tcp, ok := conn.RemoteAddr().(*net.TCPAddr)
 	if !ok {
 		return netip.Prefix{}

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"strings"
-	"time"
 	"unicode/utf8"
 )
 
@@ -31,7 +30,7 @@ const (
 	kindAsk    = 2   // client: counts, please
 	kindCounts = 3   // server
 	kindBye    = 4   // client: the last message; counts are the answer
-	kindRefuse = 255 // server, in place of hello: the body is why
+	kindRefuse = 255 // server, in place of hello or counts, its last message: the body is why
 )
 
 // Name is "native".
@@ -188,10 +187,11 @@ func (n *native) ask(ctx context.Context, kind byte) (c Counts, err error) {
 // Server learns theirs and tells mine.
 func (Native) Server(ctx context.Context, conn net.Conn, accept func(Info) (Info, error)) (*Session, error) {
 	n := &native{Session: &Session{l: link{"native", conn}}, version: NativeVersion}
+	n.refuse = n.decline
 	err := n.l.step(ctx, FirstTimeout, "read the peer's address", func() error {
 		err := n.hello()
 		if errors.Is(err, ErrVersion) || errors.Is(err, ErrNoGID) {
-			n.refuse(err)
+			n.decline(err)
 		}
 		return err
 	})
@@ -200,7 +200,7 @@ func (Native) Server(ctx context.Context, conn net.Conn, accept func(Info) (Info
 	}
 	mine, err := accept(n.Theirs)
 	if err != nil {
-		n.l.step(ctx, time.Second, "refuse", func() error { return n.refuse(err) })
+		n.Refuse(err)
 		return nil, err
 	}
 	mine.Nonce = n.Theirs.Nonce
@@ -213,7 +213,7 @@ func (Native) Server(ctx context.Context, conn net.Conn, accept func(Info) (Info
 	return n.Session, nil
 }
 
-func (n *native) refuse(why error) error {
+func (n *native) decline(why error) error {
 	text := why.Error()
 	return n.send(kindRefuse, []byte(text[:min(len(text), 512)]))
 }

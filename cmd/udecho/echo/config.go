@@ -48,7 +48,12 @@ type Config struct {
 	Mode       exchange.Mode // what it does for a client that cannot say: of pingpong and perftest
 	Limit      uint64        // datagrams a second that each client is answered; 0: DefaultLimit
 	MaxClients int           // 0: DefaultClients
-	Idle       time.Duration // a client without connection and datagrams for so long is forgotten; 0: DefaultIdle
+	// MaxOfSource is how many of them may be of one source (exchange.Source) at a time; 0: a quarter, at least 1.
+	// Loopback addresses are sources like all others.
+	MaxOfSource int
+	// Idle: a client that has sent nothing for so long is forgotten, one with a connection when another needs its place;
+	// 0: DefaultIdle.
+	Idle time.Duration
 }
 
 // Defaults of Config.
@@ -72,6 +77,7 @@ const (
 // check refuses what no device could do, and fills in defaults.
 func (c *Config) check() error {
 	c.Depth, c.MaxClients = cmp.Or(c.Depth, DefaultDepth), cmp.Or(c.MaxClients, DefaultClients)
+	c.MaxOfSource = cmp.Or(c.MaxOfSource, max(c.MaxClients/4, 1))
 	c.Timeout, c.Idle = cmp.Or(c.Timeout, DefaultTimeout), cmp.Or(c.Idle, DefaultIdle)
 	c.Limit, c.QKey, c.Exchange = cmp.Or(c.Limit, DefaultLimit), cmp.Or(c.QKey, ud.DefaultQKey), cmp.Or(c.Exchange, "native")
 	if _, err := exchange.ByName(c.Exchange); err != nil {
@@ -86,6 +92,7 @@ func (c *Config) check() error {
 	}{
 		{"size", c.Size, 0, MaxSize}, {"inline", c.Inline, 0, MaxSize}, {"signal-every", c.SignalEvery, 0, MaxDepth},
 		{"depth", c.Depth, 2, MaxDepth}, {"gid-index", c.GIDIndex, 0, 255}, {"clients", c.MaxClients, 1, MaxClients},
+		{"clients-per-source", c.MaxOfSource, 1, MaxClients},
 		{"ports", len(c.Ports), 0, maxPaths},
 	} {
 		if l.n < l.least || l.n > l.most {

@@ -56,6 +56,7 @@ func serve(t testing.TB, c Config) served {
 	case a := <-ready:
 		s.addr = a.String()
 	case got := <-ended:
+		ended <- got
 		t.Fatal(got.err)
 	}
 	return s
@@ -73,8 +74,8 @@ func addresses(t testing.TB, kind string) (theirs, mine string) {
 	host := func(n int) string {
 		return fmt.Sprintf("udp:127.%d.%d.%d", 128+os.Getpid()>>8&63, os.Getpid()&255, n)
 	}
-	n := int(lastAddress.Add(2))
-	return host(n), host(n + 1)
+	n := int(lastAddress.Add(2)) % 250 // a process that runs the tests many times comes round
+	return host(n + 1), host(n + 2)
 }
 
 func ctxOf(t testing.TB) context.Context {
@@ -494,36 +495,6 @@ func TestPorts(t *testing.T) {
 		if p, err := ParsePorts("ports", bad); err == nil {
 			t.Errorf("%q: %v", bad, p)
 		}
-	}
-}
-
-func TestGuestsAreFound(t *testing.T) {
-	var g guests
-	var all []*guest
-	for i := range 500 {
-		x := &guest{qpn: uint32(i), gid: [16]byte{15: byte(i)}}
-		if err := g.add(x, MaxClients); err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, x)
-	}
-	if err := g.add(&guest{qpn: 1 << 20}, 500); err == nil {
-		t.Error("more than asked for")
-	}
-	for _, x := range all[:250] {
-		g.remove(x)
-	}
-	for i, x := range all {
-		if got := g.find(&x.gid, x.qpn); (got == x) != (i >= 250) {
-			t.Fatalf("client %d: %v", i, got)
-		}
-	}
-	again := &guest{qpn: all[300].qpn, gid: all[300].gid}
-	if err := g.add(again, 1); err != nil || g.find(&again.gid, again.qpn) != again {
-		t.Error("a client that comes again is another")
-	}
-	if n := testing.AllocsPerRun(100, func() { g.find(&again.gid, again.qpn) }); n != 0 {
-		t.Errorf("%v allocations", n)
 	}
 }
 

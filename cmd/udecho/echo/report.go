@@ -85,13 +85,17 @@ type PeerCounts struct {
 
 // ServerTotals are what a server did.
 type ServerTotals struct {
-	Sessions   uint64 `json:"sessions_count"`
-	Refused    uint64 `json:"refused_count"` // exchanges that came to nothing
-	Answered   uint64 `json:"answered_datagrams"`
-	Sunk       uint64 `json:"sunk_datagrams"`       // counted and not to be answered
-	Limited    uint64 `json:"limited_datagrams"`    // beyond a client's rate
-	Strangers  uint64 `json:"strangers_datagrams"`  // of nobody that was introduced
-	Unanswered uint64 `json:"unanswered_datagrams"` // no way to the sender, or no room
+	Sessions uint64 `json:"sessions_count"`
+	Refused  uint64 `json:"refused_count"` // exchanges that came to nothing
+	// Of them, clients of a source that had its share already, and clients that came when all places were taken.
+	RefusedShare uint64 `json:"refused_share_count"`
+	RefusedFull  uint64 `json:"refused_full_count"`
+	IdleEnded    uint64 `json:"idle_ended_count"` // sessions whose place another client got
+	Answered     uint64 `json:"answered_datagrams"`
+	Sunk         uint64 `json:"sunk_datagrams"`       // counted and not to be answered
+	Limited      uint64 `json:"limited_datagrams"`    // beyond a client's rate
+	Strangers    uint64 `json:"strangers_datagrams"`  // of nobody that was introduced
+	Unanswered   uint64 `json:"unanswered_datagrams"` // no way to the sender, or no room
 }
 
 // Path is one source port's part of a scan.

@@ -18,90 +18,6 @@ import (
 // limitWindow is the time in which a client's rate is counted.
 const limitWindow = int64(10 * time.Millisecond)
 
-// guest is a client of a server. The owner of the queue pair counts, others read.
-type guest struct {
-	gid   engine.GID
-	qpn   uint32
-	mode  exchange.Mode
-	heard atomic.Int64
-
-	received, bytes, answered, limited atomic.Uint64
-
-	// The owner's.
-	window int64
-	used   uint64
-}
-
-// guests finds a client by where a datagram came from, without a lock: a table of
-// places, of which a client has one of the few behind its hash.
-type guests struct {
-	places [4 * MaxClients]atomic.Pointer[guest]
-	mu     sync.Mutex // of those who change it
-	count  int
-}
-
-// guestReach is how far behind its hash a client may stand.
-const guestReach = 64
-
-func guestHash(gid *engine.GID, qpn uint32) uint32 {
-	h := qpn * 0x9e3779b1
-	for _, b := range gid {
-		h = (h ^ uint32(b)) * 0x01000193
-	}
-	return h ^ h>>15
-}
-
-func (t *guests) find(gid *engine.GID, qpn uint32) *guest {
-	h := guestHash(gid, qpn)
-	for i := range uint32(guestReach) {
-		g := t.places[(h+i)%uint32(len(t.places))].Load()
-		if g != nil && g.qpn == qpn && g.gid == *gid {
-			return g
-		}
-	}
-	return nil
-}
-
-// add gives a client a place; a former one of the same address loses its own.
-func (t *guests) add(g *guest, most int) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	h := guestHash(&g.gid, g.qpn)
-	var free *atomic.Pointer[guest]
-	for i := range uint32(guestReach) {
-		p := &t.places[(h+i)%uint32(len(t.places))]
-		old := p.Load()
-		if old == nil {
-			if free == nil {
-				free = p
-			}
-			continue
-		}
-		if old.qpn == g.qpn && old.gid == g.gid {
-			p.Store(g)
-			return nil
-		}
-	}
-	if t.count >= most || free == nil {
-		return fmt.Errorf("no room: %d clients", t.count)
-	}
-	free.Store(g)
-	t.count++
-	return nil
-}
-
-func (t *guests) remove(g *guest) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	h := guestHash(&g.gid, g.qpn)
-	for i := range uint32(guestReach) {
-		if t.places[(h+i)%uint32(len(t.places))].CompareAndSwap(g, nil) {
-			t.count--
-			return
-		}
-	}
-}
-
 // server is one run.
 type server struct {
 	*end
@@ -135,6 +51,7 @@ func Serve(ctx context.Context, c Config) (*Report, error) {
 		return nil, err
 	}
 	s := &server{end: e, c: &c, r: newReport("serve", &c), perTick: max(c.Limit*uint64(limitWindow)/1e9, 1)}
+	s.guests.most, s.guests.share, s.guests.idle = c.MaxClients, c.MaxOfSource, c.Idle
 	s.p, _ = exchange.ByName(c.Exchange)
 	if c.Exchange == "perftest" {
 		s.p = exchange.Perftest{MTU: e.ep.MaxPayload()}
@@ -178,6 +95,7 @@ func (s *server) run(asked, until context.Context, l net.Listener) (*Report, err
 	r := s.r
 	r.ElapsedNS = s.clk.Now() - start
 	s.total.Sessions, s.total.Refused = s.sessions.Load(), s.refused.Load()
+	s.total.RefusedShare, s.total.RefusedFull, s.total.IdleEnded = s.guests.shared, s.guests.full, s.guests.idled
 	r.ServerTotal = &s.total
 	now := s.dev.Counters()
 	r.drops(&now, &s.first)
@@ -191,8 +109,8 @@ func (s *server) run(asked, until context.Context, l net.Listener) (*Report, err
 	return r, errors.Join(err, asked.Err(), s.close())
 }
 
-// welcome takes connections. Clients beyond MaxClients are told so in the exchange, by admit; there is room for some
-// that are to be told.
+// welcome takes connections. Clients beyond MaxClients or MaxOfSource are told so in the exchange, by admit; there is
+// room for some that are to be told.
 func (s *server) welcome(ctx context.Context, l net.Listener) {
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
@@ -244,23 +162,20 @@ func (s *server) tell(format string, args ...any) {
 
 // session is one client from its exchange to its end.
 func (s *server) session(ctx context.Context, conn net.Conn) {
-	var g *guest
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	g := &guest{source: exchange.Source(conn), end: end}
+	defer s.guests.leave(g)
 	from := conn.RemoteAddr()
 	before := s.dropped()
 	x, err := s.p.Server(ctx, conn, func(theirs exchange.Info) (exchange.Info, error) {
 		s.lobby.Leave(conn)
-		var err error
-		g, err = s.admit(ctx, &theirs)
+		err := s.admit(ctx, g, &theirs)
 		mine := s.info(s.c)
-		if g != nil {
-			mine.Mode = g.mode
-		}
+		mine.Mode = g.mode
 		return mine, err
 	})
 	if err != nil {
-		if g != nil {
-			s.guests.remove(g)
-		}
 		s.refused.Add(1)
 		s.tell("%v refused: %v", from, exchangeHint("the client has another --exchange than "+s.c.Exchange, err))
 		return
@@ -268,18 +183,21 @@ func (s *server) session(ctx context.Context, conn net.Conn) {
 	s.sessions.Add(1)
 	s.tell("%v is queue pair %#x at %v, %v", from, g.qpn, g.gid, g.mode)
 	err = x.Serve(ctx, func() exchange.Counts {
+		g.heard.Store(s.clk.Now())
 		return exchange.Counts{Received: g.received.Load(), Bytes: g.bytes.Load(), Answered: g.answered.Load(),
 			Limited: g.limited.Load(), Dropped: s.dropped() - before}
 	})
 	if s.c.Exchange != "native" {
 		s.linger(ctx, g)
 	}
-	s.guests.remove(g)
-	end := "through"
-	if err != nil && ctx.Err() == nil {
-		end = err.Error()
+	how := "through"
+	if cause := context.Cause(ctx); errors.Is(cause, errIdle) || errors.Is(cause, errReplaced) {
+		how = cause.Error()
+		x.Refuse(cause)
+	} else if err != nil && cause == nil {
+		how = err.Error()
 	}
-	s.tell("%v: received %d, answered %d, limited %d: %s", from, g.received.Load(), g.answered.Load(), g.limited.Load(), end)
+	s.tell("%v: received %d, answered %d, limited %d: %s", from, g.received.Load(), g.answered.Load(), g.limited.Load(), how)
 }
 
 // linger waits until a client that keeps no connection has been silent for the
@@ -304,28 +222,30 @@ func (s *server) linger(ctx context.Context, g *guest) {
 
 // admit makes a client of a peer: everything that its first datagram needs is
 // there before it is told where to send.
-func (s *server) admit(ctx context.Context, theirs *exchange.Info) (*guest, error) {
+func (s *server) admit(ctx context.Context, g *guest, theirs *exchange.Info) error {
 	mine := s.ep.LocalAddr()
 	if theirs.QKey != mine.QKey {
-		return nil, fmt.Errorf("Q_Key %#x, and answers go to %#x: use --qkey %#x", theirs.QKey, mine.QKey, mine.QKey)
+		return fmt.Errorf("Q_Key %#x, and answers go to %#x: use --qkey %#x", theirs.QKey, mine.QKey, mine.QKey)
 	}
 	if err := s.notOwn(theirs); err != nil {
-		return nil, loopHint(s.c.Device, err)
+		return loopHint(s.c.Device, err)
+	}
+	g.gid, g.qpn, g.mode = theirs.GID, theirs.QPN, theirs.Mode
+	if s.c.Exchange != "native" {
+		g.mode = s.c.Mode
+	}
+	if err := s.guests.seat(g, s.clk.Now()); err != nil {
+		return err
 	}
 	resolve, cancel := context.WithTimeout(ctx, exchange.StepTimeout/2)
 	defer cancel()
 	to := ud.Addr{GID: theirs.GID, QPN: theirs.QPN, QKey: theirs.QKey}
 	peer, err := s.ep.Peer(resolve, to)
 	if err != nil {
-		return nil, fmt.Errorf("no way back to %v: %w", to.GID, results.Plain(s.c.Device, err))
+		return fmt.Errorf("no way back to %v: %w", to.GID, results.Plain(s.c.Device, err))
 	}
 	s.ep.Forget(peer) // the neighbour is known now, which is what counts
-	g := &guest{gid: theirs.GID, qpn: theirs.QPN, mode: theirs.Mode}
-	if s.c.Exchange != "native" {
-		g.mode = s.c.Mode
-	}
-	g.heard.Store(s.clk.Now())
-	return g, s.guests.add(g, s.c.MaxClients)
+	return s.guests.place(g)
 }
 
 // answer is the owner's loop.

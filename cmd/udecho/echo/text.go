@@ -30,8 +30,8 @@ func (r *Report) Text() string {
 	switch {
 	case r.ServerTotal != nil:
 		s := r.ServerTotal
-		fmt.Fprintf(&b, "sessions %s  refused %s  received %s  answered %s  sunk %s  limited %s  of strangers %s  unanswered %s\n",
-			results.Group(s.Sessions), results.Group(s.Refused), results.Group(r.Received), results.Group(s.Answered), results.Group(s.Sunk),
+		fmt.Fprintf(&b, "sessions %s  refused %s%s  received %s  answered %s  sunk %s  limited %s  of strangers %s  unanswered %s\n",
+			results.Group(s.Sessions), results.Group(s.Refused), s.places(), results.Group(r.Received), results.Group(s.Answered), results.Group(s.Sunk),
 			results.Group(s.Limited), results.Group(s.Strangers), results.Group(s.Unanswered))
 	default:
 		r.clientText(&b)
@@ -46,6 +46,15 @@ func (r *Report) Text() string {
 		fmt.Fprintf(&b, "  %s\n", results.AssertText(a))
 	}
 	return b.String()
+}
+
+// places tells of the limits on clients, where they came to bear.
+func (s *ServerTotals) places() string {
+	if s.RefusedShare+s.RefusedFull+s.IdleEnded == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (beyond a source's share %s, beyond all places %s)  ended when idle %s",
+		results.Group(s.RefusedShare), results.Group(s.RefusedFull), results.Group(s.IdleEnded))
 }
 
 func (r *Report) clientText(b *strings.Builder) {
