@@ -16,6 +16,9 @@ func ToDevice() { fence() }
 // loads.
 func FromDevice() { fence() }
 
+// StoreLoad keeps earlier stores ahead of later loads.
+func StoreLoad() { fence() }
+
 // FlushWC keeps earlier stores ahead of later ones.
 func FlushWC() { fence() }
 

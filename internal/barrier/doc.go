@@ -14,6 +14,10 @@
 // stores are seen in order, and each stands beside an atomic access or a
 // doorbell store, across which the compiler moves no memory access.
 //
+// Between goroutines StoreRelease announces what was written before it, and
+// costs a plain store where the processor has that; Prefetch has lines on their
+// way before it is known that they are wanted.
+//
 // With the build tag purego, or on other processors, the generic twin is used.
 // Its StoreDoorbell is an atomic store, which is not fit for device registers;
 // Register says so.

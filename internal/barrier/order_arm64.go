@@ -13,3 +13,7 @@ func ToDevice()
 //
 //go:noescape
 func FromDevice()
+
+// StoreLoad keeps earlier stores ahead of later loads, as other processors see
+// them: of StoreRelease and atomic loads, which arm64 keeps in order itself.
+func StoreLoad() {}

@@ -31,9 +31,9 @@ var mayImport = map[string][]string{
 
 	"engine":         {"ring", "internal/clock", "internal/pin", "engine/latency"},
 	"engine/latency": {},
-	"engine/softnic": {"engine", "ring", "tso", "internal/proto", "internal/csum", "internal/clock", "internal/pin", "engine/softnic/wire"},
+	"engine/softnic": {"engine", "ring", "tso", "internal/barrier", "internal/proto", "internal/csum", "internal/clock", "internal/pin", "engine/softnic/wire"},
 
-	"engine/softnic/wire": {"internal/clock", "internal/proto", "internal/csum", "tso"},
+	"engine/softnic/wire": {"internal/barrier", "internal/clock", "internal/proto", "internal/csum", "tso"},
 	"engine/device":       {"engine", "engine/softnic", "engine/softnic/wire", "internal/clock"},
 
 	"engine/conformance": {"engine"},

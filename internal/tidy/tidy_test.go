@@ -30,7 +30,7 @@ func TestTheTreeIsTidy(t *testing.T) {
 // cleanArchitecture is that document of the clean tree.
 const cleanArchitecture = "Back to [the start](../README.md).\n\n" +
 	"| `ring` | rings | barrier |\n" +
-	"| `engine/softnic/wire` | wires | tso, clock, csum, proto; no more |\n" +
+	"| `engine/softnic/wire` | wires | tso, clock, csum, barrier, proto; no more |\n" +
 	"| `raw` | frames | engine, tso, proto, csum |\n" +
 	"| `cmd/pktgen` | a command | results, cli, traffic |\n" +
 	"| `docs`, `scripts` | words | |\n"

@@ -3,6 +3,8 @@ package wire
 import (
 	"math"
 	"sync/atomic"
+
+	"github.com/bluering/bluering/internal/barrier"
 )
 
 // pipe is one direction of a loop: a byte ring of frames that start at multiples of 64 bytes and never
@@ -97,6 +99,7 @@ type pipeTx struct {
 	start         uint64 // unit where the last window begins
 	reserved      int
 	reservedBytes uint64
+	reservedEnd   uint64 // of the last frame
 	bytes         uint64 // committed and not taken by takeBytes
 	first         Span   // descriptor of counter pub, until it is published
 }
@@ -105,6 +108,11 @@ type pipeTx struct {
 func (t *pipeTx) reserve(lens []int32, bufs [][]byte) int {
 	if t.end&(t.p.units-1) >= rewindUnits {
 		t.rewind()
+	}
+	if len(lens) == 1 {
+		if bufs[0] = t.reserveNext(uint64(uint32(lens[0]))); bufs[0] != nil {
+			return 1
+		}
 	}
 	data, desc, units := t.p.data, t.p.desc, t.p.units
 	mask := units - 1
@@ -137,6 +145,7 @@ func (t *pipeTx) reserve(lens []int32, bufs [][]byte) int {
 		off := at << unitShift
 		d.place = placeOf(end, length)
 		end += u
+		t.reservedEnd = end
 		at += u
 		free -= u
 		bufs[n] = data[off : off+length : off+u<<unitShift]
@@ -146,6 +155,19 @@ func (t *pipeTx) reserve(lens []int32, bufs [][]byte) int {
 	}
 	t.reserved, t.reservedBytes = n, bytes
 	return n
+}
+
+// reserveNext is reserve for one frame, if there is room right behind the last; else nil.
+func (t *pipeTx) reserveNext(length uint64) []byte {
+	at, u := t.end&(t.p.units-1), unitsOf(length)
+	end := t.end + u
+	if length-headerBytes > t.longest-headerBytes || at+u > t.p.units || end > t.headEnd+t.p.units {
+		return nil
+	}
+	t.next().place = placeOf(t.end, length)
+	t.reserved, t.reservedBytes, t.reservedEnd = 1, length, end
+	off := at << unitShift
+	return t.p.data[off : off+length : off+u<<unitShift]
 }
 
 // next is where the descriptor of the next frame is written.
@@ -231,13 +253,15 @@ func (t *pipeTx) commit(n int) {
 	}
 	if n == t.reserved {
 		t.bytes += t.reservedBytes
+		t.end = t.reservedEnd
 	} else {
 		for i := range uint64(n) {
-			t.bytes += t.at(t.tail + i).length()
+			d := t.at(t.tail + i)
+			t.bytes += d.length()
+			t.end = d.end(t.end)
 		}
 	}
 	t.tail += uint64(n)
-	t.end = t.at(t.tail - 1).end(t.end)
 	t.reserved = 0
 }
 
@@ -301,9 +325,9 @@ func (t *pipeTx) publish() {
 	if t.tail-t.pub == 1 {
 		place |= spanLone
 	}
-	atomic.StoreUint64(&d.place, place) // partner: pipeRx.ready
+	barrier.StoreRelease(&d.place, place) // partner: pipeRx.ready
 	t.pub = t.tail
-	t.p.tail.Store(t.tail) // partner: pipeRx.look
+	t.p.tail.Store(t.tail) // partner: pipeRx.look; it keeps both stores ahead of what is looked at next
 }
 
 // pipeRx is the consumer's half.
@@ -319,13 +343,17 @@ type pipeRx struct {
 
 // look finds out about more frames when fewer are known of than are wanted.
 func (r *pipeRx) look(want int) {
+	if r.tail-r.head < uint64(want) { // the next frame's lines come beside its descriptor's, not behind it
+		barrier.Prefetch(&r.p.data[r.end&(r.p.units-1)<<unitShift])
+	}
 	for r.tail-r.head < uint64(want) {
 		place, known := r.ready(), r.tail
 		switch {
 		case place == 0:
 			return
 		case place&spanLone != 0:
-			r.know(known + 1)
+			d := Span{place: place}
+			r.tail, r.end = known+1, d.end(r.end)
 		default:
 			if r.know(r.published()); r.tail == known {
 				return // tail is not told of yet
