@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"unsafe"
+
+	"github.com/bluering/bluering/internal/barrier"
 )
 
 // RecordBytes is the size of a record. Records that different goroutines
@@ -35,13 +37,13 @@ func NewRecord(b []byte) (Record, error) {
 func (r Record) Valid() bool { return r.words != nil }
 
 // StoreSend announces send WQEs. Partner: LoadSend.
-func (r Record) StoreSend(pi uint32) { atomic.StoreUint32(&r.words[1], swap32(pi&0xffff)) }
+func (r Record) StoreSend(pi uint32) { barrier.StoreRelease32(&r.words[1], swap32(pi&0xffff)) }
 
 // LoadSend reads the send counter. Partner: StoreSend.
 func (r Record) LoadSend() uint32 { return swap32(atomic.LoadUint32(&r.words[1])) & 0xffff }
 
 // StoreRecv announces receive entries. Partner: LoadRecv.
-func (r Record) StoreRecv(pi uint32) { atomic.StoreUint32(&r.words[0], swap32(pi&0xffff)) }
+func (r Record) StoreRecv(pi uint32) { barrier.StoreRelease32(&r.words[0], swap32(pi&0xffff)) }
 
 // LoadRecv reads the receive counter. Partner: StoreRecv.
 func (r Record) LoadRecv() uint32 { return swap32(atomic.LoadUint32(&r.words[0])) & 0xffff }
@@ -54,7 +56,7 @@ func (r Record) StoreSRQ(n uint32) { atomic.StoreUint32(&r.words[0], swap32(n)) 
 func (r Record) LoadSRQ() uint32 { return swap32(atomic.LoadUint32(&r.words[0])) }
 
 // StoreCI returns consumed CQEs to the device. Partner: LoadCI.
-func (r Record) StoreCI(ci uint32) { atomic.StoreUint32(&r.words[0], swap32(ci&0xffffff)) }
+func (r Record) StoreCI(ci uint32) { barrier.StoreRelease32(&r.words[0], swap32(ci&0xffffff)) }
 
 // LoadCI reads the consumer counter, 24 bits. Partner: StoreCI.
 func (r Record) LoadCI() uint32 { return swap32(atomic.LoadUint32(&r.words[0])) & 0xffffff }

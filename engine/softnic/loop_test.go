@@ -565,11 +565,11 @@ func TestDeregisteredWhilePosted(t *testing.T) {
 
 func TestSecondOwnerIsRefusedByName(t *testing.T) {
 	a, _ := loopPair(t, "", Config{})
-	a.busy.Store(stepping) // another goroutine is inside
+	a.busy.take(stepping) // another goroutine is inside
 	if a.Step(8) != 0 || !errors.Is(a.Err(), ErrTwoOwners) {
 		t.Fatalf("err %v", a.Err())
 	}
-	a.busy.Store(idle)
+	a.busy.give()
 }
 
 func TestStepAllocatesNothing(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bluering/bluering/engine"
 	"github.com/bluering/bluering/engine/softnic/wire"
+	"github.com/bluering/bluering/internal/barrier"
 	"github.com/bluering/bluering/internal/clock"
 	"github.com/bluering/bluering/internal/pin"
 	"github.com/bluering/bluering/internal/proto"
@@ -75,11 +76,22 @@ const (
 	controlling
 )
 
+// occupant says who is inside.
+type occupant uint64
+
+// take lets somebody in if nobody is.
+func (o *occupant) take(by uint64) bool { return atomic.CompareAndSwapUint64((*uint64)(o), idle, by) }
+
+// give is for whoever took it. Partner: take, which sees all that was done inside.
+func (o *occupant) give() { barrier.StoreRelease((*uint64)(o), idle) }
+
+func (o *occupant) by() uint64 { return atomic.LoadUint64((*uint64)(o)) }
+
 // NIC is the software NIC: it executes the rings of its queue pairs over one wire. It implements
 // engine.Backend. In inline mode Step, Ring, Progress and Wait belong to one goroutine, which owns all
 // queues; control operations and Counters may come from any. In goroutine mode all methods may.
 type NIC struct {
-	busy atomic.Uint32 // idle, stepping, controlling: whoever swaps it from idle owns all that follows
+	busy occupant // who takes it owns all that follows
 
 	wire     wire.Wire
 	spans    wire.Spans // the wire, if it is one
@@ -174,10 +186,10 @@ func New(w wire.Wire, c Config) (*NIC, error) {
 // control runs f while nobody steps. In inline mode it waits for a Step in progress; in goroutine mode the
 // NIC's goroutine gives way between two Steps. All CQEs that Steps before it made are published.
 func (n *NIC) control(f func() error) error {
-	for !n.busy.CompareAndSwap(idle, controlling) {
+	for !n.busy.take(controlling) {
 		runtime.Gosched()
 	}
-	defer n.busy.Store(idle)
+	defer n.busy.give()
 	if n.closed.Load() {
 		return ErrClosed
 	}
@@ -277,10 +289,10 @@ func (n *NIC) await(b bell, timeout time.Duration) error {
 
 // arm arms the wire's descriptor, while nobody else is inside the NIC: Counters pushes and looks at the wire, too.
 func (n *NIC) arm() (fd int, pending bool) {
-	for !n.busy.CompareAndSwap(idle, controlling) {
+	for !n.busy.take(controlling) {
 		runtime.Gosched()
 	}
-	defer n.busy.Store(idle)
+	defer n.busy.give()
 	if n.closed.Load() {
 		return -1, false
 	}
@@ -308,10 +320,10 @@ func (n *NIC) Close() error {
 	if n.g != nil {
 		n.g.stop()
 	}
-	for !n.busy.CompareAndSwap(idle, controlling) {
+	for !n.busy.take(controlling) {
 		runtime.Gosched()
 	}
-	defer n.busy.Store(idle)
+	defer n.busy.give()
 	if n.closed.Load() {
 		return nil
 	}
@@ -423,6 +435,7 @@ func (r *runner) park() {
 }
 
 func (r *runner) wake() {
+	barrier.StoreLoad() // the record before the flag
 	if r.parked.Load() {
 		r.bell.ring()
 	}

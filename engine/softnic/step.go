@@ -13,15 +13,15 @@ import (
 // taken from the wire, WRs flushed. It is a deterministic state machine: what it does depends on the rings,
 // the wire and the clock alone. 0 means that there was nothing it could do.
 func (n *NIC) Step(budget int) int {
-	for !n.busy.CompareAndSwap(idle, stepping) {
-		if n.busy.Load() == stepping {
+	for !n.busy.take(stepping) {
+		if n.busy.by() == stepping {
 			n.fail(ErrTwoOwners)
 			return 0
 		}
 		runtime.Gosched() // a control operation; it ends soon
 	}
 	if n.closed.Load() {
-		n.busy.Store(idle)
+		n.busy.give()
 		return 0
 	}
 	n.now, n.held = 0, notHeld
@@ -37,7 +37,7 @@ func (n *NIC) Step(budget int) int {
 	if len(n.dirty) > 0 || len(n.events) > 0 {
 		n.publish()
 	}
-	n.busy.Store(idle)
+	n.busy.give()
 	return work
 }
 
@@ -66,6 +66,9 @@ func (n *NIC) serveQueues(budget int) int {
 				at -= len(n.active)
 			}
 			q := n.active[at]
+			if q.state == engine.StateRTS && q.sq.Pending() == 0 {
+				continue
+			}
 			did := n.serve(q, min(budget-work, burst))
 			work += did
 			round = round || did > 0 && (q.state != engine.StateRTS || q.sq.More())

@@ -85,10 +85,9 @@ func (n *NIC) sendGrams(q *qp, limit int) (sent int, ok bool) {
 	bytes := n.fillGrams(q, u.sends[:room], op)
 	n.commit(room, room, bytes)
 	q.sq.AdvanceGrams(room)
-	dev := n.touch(q.scq)
 	for i := range u.sends[:room] {
 		if g := &u.sends[i]; g.Signaled {
-			n.completeSend(q, dev, op, g.Index)
+			n.completeSend(q, n.touch(q.scq), op, g.Index)
 		}
 	}
 	return room, true
@@ -311,7 +310,7 @@ func (n *NIC) deliverGrams(frames []wire.Frame) int {
 	used, bytes, now := 0, uint64(0), n.time()
 	for i := range entries {
 		g, f, d := &entries[i], &frames[i], &u.done[i]
-		if !e.has(f) {
+		if i > 0 && !e.has(f) {
 			if e = n.known(f); e == nil || e.q != q {
 				break
 			}
