@@ -305,7 +305,7 @@ func (q *QP) PD() *PD {
 // State gives the present state, which an error may have moved. Of a closed
 // queue pair it is RESET.
 func (q *QP) State() QPState {
-	if q.usable() != nil {
+	if q == nil || q.sq == nil || q.closed.Load() {
 		return StateReset
 	}
 	if q.live != nil {

@@ -77,6 +77,13 @@ func (q *CQ) Peek() (*CQE, bool) {
 	return c, true
 }
 
+// More reports whether the entry behind the one that Peek gave is ours, too.
+func (q *CQ) More() bool {
+	next := q.ci + 1
+	opOwn := uint8(lastWord(&q.cqes[next&q.mask]))
+	return opOwn < opOwnInvalid && uint32(opOwn&opOwnOwner) == next>>q.lap&1
+}
+
 // Row gives up to n entries from the consumer counter on that stand one behind
 // the other, whether they are ours or not, and the owner bit that ours have.
 func (q *CQ) Row(n int) (c []CQE, owner uint64) {

@@ -1,11 +1,13 @@
 package ud
 
 import (
+	"math/bits"
+
 	"github.com/bluering/bluering/engine"
 )
 
 // transmit is the sending half of an endpoint: one work request for each slot of
-// a ring, used in turn.
+// a ring of a power of two, used in turn, of which depth are in use at a time.
 type transmit struct {
 	pool   *engine.Pool
 	wrs    []engine.SendWR
@@ -15,8 +17,10 @@ type transmit struct {
 	lent   []int32 // receive slot that an answer is sent out of; -1: none
 	inline int
 	every  int
+	depth  uint64
 
-	// Counters of datagrams, free-running; a slot is counter % depth.
+	// Counters of datagrams, free-running; a slot is counter & mask.
+	mask   uint64
 	made   uint64 // reserved
 	posted uint64
 	done   uint64
@@ -28,18 +32,19 @@ type transmit struct {
 }
 
 func (t *transmit) build(pd *engine.PD, c *Config) (err error) {
-	depth := c.SendDepth
-	if t.pool, err = pd.AllocPool(depth, (c.Payload+cacheLine-1)&^(cacheLine-1)); err != nil {
+	slots := 1 << bits.Len(uint(c.SendDepth-1))
+	t.depth, t.mask = uint64(c.SendDepth), uint64(slots-1)
+	if t.pool, err = pd.AllocPool(slots, (c.Payload+cacheLine-1)&^(cacheLine-1)); err != nil {
 		return err
 	}
 	t.inline, t.every, t.everyLent = c.Inline, c.SignalEvery, max(c.RecvDepth/4, 1)
 	if c.Shared != nil {
 		t.everyLent = max(c.RecvDepth/16, 1) // others lend, too
 	}
-	t.wrs, t.sges = make([]engine.SendWR, depth), make([]engine.SGE, depth)
-	t.home, t.frames, t.lent = make([]engine.SGE, depth), make([][]byte, depth), make([]int32, depth)
+	t.wrs, t.sges = make([]engine.SendWR, slots), make([]engine.SGE, slots)
+	t.home, t.frames, t.lent = make([]engine.SGE, slots), make([][]byte, slots), make([]int32, slots)
 	for k := range t.wrs {
-		f, _ := t.pool.Get() // as many as the depth
+		f, _ := t.pool.Get() // as many as the slots
 		t.frames[k] = t.pool.Bytes(f)
 		t.home[k] = t.pool.SGE(f, 0)
 		t.wrs[k] = engine.SendWR{ID: uint64(k), SGEs: t.sges[k : k+1 : k+1]}
@@ -90,14 +95,13 @@ func (e *Endpoint) slot() (at uint64, err error) {
 	if e.gone() {
 		return 0, ErrClosed
 	}
-	depth := uint64(len(t.wrs))
-	if t.made-t.done == depth {
+	if t.made-t.done == t.depth {
 		e.reclaim()
-		if t.made-t.done == depth {
+		if t.made-t.done == t.depth {
 			return 0, ErrFull
 		}
 	}
-	return t.made % depth, nil
+	return t.made & t.mask, nil
 }
 
 // fill makes the request of a slot, but for its bytes.
@@ -133,10 +137,9 @@ func (e *Endpoint) Commit() error {
 	if e.gone() {
 		return ErrClosed
 	}
-	depth := uint64(len(t.wrs))
 	for t.posted != t.made {
-		at := t.posted % depth
-		run := min(t.made-t.posted, depth-at)
+		at := t.posted & t.mask
+		run := min(t.made-t.posted, uint64(len(t.wrs))-at)
 		wrs := t.wrs[at : at+run]
 		for i := range wrs {
 			t.quiet++
@@ -197,11 +200,10 @@ func (e *Endpoint) returnInlined(at uint64, n int) {
 // abandon drops what could not be posted.
 func (e *Endpoint) abandon() {
 	t := &e.tx
-	depth := uint64(len(t.wrs))
 	e.counts.SendErrors += t.made - t.posted
 	for t.made != t.posted {
 		t.made--
-		e.giveBack(t.made % depth)
+		e.giveBack(t.made & t.mask)
 	}
 }
 
@@ -216,7 +218,7 @@ func (e *Endpoint) giveBack(at uint64) {
 // reclaim takes completions of sends, and only of those: it is called when the
 // ring is full, between two Polls.
 func (e *Endpoint) reclaim() {
-	for range len(e.tx.wrs) {
+	for range e.tx.depth {
 		n, err := e.cq.Poll(e.wc[:])
 		if err != nil {
 			_ = e.note(err)
@@ -231,7 +233,7 @@ func (e *Endpoint) reclaim() {
 				e.retire(c)
 			}
 		}
-		if e.tx.made-e.tx.done < uint64(len(e.tx.wrs)) {
+		if e.tx.made-e.tx.done < e.tx.depth {
 			return
 		}
 	}
@@ -241,10 +243,9 @@ func (e *Endpoint) reclaim() {
 // their own before one that failed, all left.
 func (e *Endpoint) retire(c *engine.Completion) {
 	t := &e.tx
-	depth := uint64(len(t.wrs))
 	n := uint64(c.Retired)
 	for i := range n {
-		at := (t.done + i) % depth
+		at := (t.done + i) & t.mask
 		bytes := uint64(t.sges[at].Len)
 		e.giveBack(at)
 		if i == n-1 && c.Status != engine.StatusSuccess {
