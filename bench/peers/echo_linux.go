@@ -32,6 +32,9 @@ const echoBytes = 16
 // and their memory stay in the cache, as a socket's do.
 const echoDepth = 64
 
+// fewFrames has an xdp: port receive into as many frames as there are requests, for the same reason.
+const fewFrames = "?frames=64"
+
 // echoRows compare how long a datagram takes, one at a time.
 func echoRows() []row {
 	return []row{
@@ -54,9 +57,10 @@ func echoRows() []row {
 			contenders: []contender{
 				{name: udPacket, root: true, needs: []program{ip}, run: runEcho(vethPath("packet:"+nearEnd, "packet:"+farEnd))},
 				{name: udUDP, root: true, needs: []program{ip}, run: runEcho(vethPath("udp:192.0.2.1", "udp:192.0.2.2"))},
-				{name: udXDP, root: true, needs: []program{ip}, run: runEcho(vethPath("xdp:"+nearEnd, "xdp:"+farEnd))},
-				{name: udGeneric, root: true, needs: []program{ip}, run: runEcho(vethPath("xdp:"+nearEnd+"?mode=generic&frames=64", "xdp:"+farEnd+"?mode=generic&frames=64"))},
-				{name: wireXDP, root: true, needs: []program{ip}, run: runWireEcho},
+				{name: udXDP, root: true, needs: []program{ip}, run: runEcho(vethPath("xdp:"+nearEnd+fewFrames, "xdp:"+farEnd+fewFrames))},
+				{name: udGeneric, root: true, needs: []program{ip}, run: runEcho(vethPath("xdp:"+nearEnd+fewFrames+"&mode=generic", "xdp:"+farEnd+fewFrames+"&mode=generic"))},
+				{name: wireXDP, root: true, needs: []program{ip}, run: runWireEcho(wire.XDPAuto)},
+				{name: wireGeneric, root: true, needs: []program{ip}, run: runWireEcho(wire.XDPGeneric)},
 				{name: sockperfPP, root: true, needs: []program{ip, sockperf}, run: runSockperf(vethPath("", ""))},
 			},
 			bars: []bar{
@@ -65,6 +69,7 @@ func echoRows() []row {
 				{ours: udXDP, peer: sockperfPP, times: 0.5},
 				{ours: udGeneric, peer: sockperfPP, times: 0.5},
 				{ours: wireXDP, peer: sockperfPP, times: 0.5, aim: true},
+				{ours: wireGeneric, peer: sockperfPP, times: 0.5, aim: true},
 			},
 		},
 	}
@@ -423,45 +428,49 @@ const wireEchoBytes = 14 + 20 + 8 + 12 + 8 + echoBytes + 4
 
 // runWireEcho sends a frame there and back over the wires that xdp: ports are made of, without rings, completions and
 // checks: what is left for a datagram is the kernel's.
-func runWireEcho(ctx context.Context, b *bench) (s sample, err error) {
-	_, remove, err := vethPath("", "")()
-	defer func() { err = errors.Join(err, remove()) }()
-	if err != nil {
-		return s, err
-	}
-	s.command = fmt.Sprintf("in process, cpus %d and %d: frames of %d bytes over two wires, both sides spinning", b.cpu, b.otherCPU, wireEchoBytes)
-	near, err := wire.OpenXDP(nearEnd, wire.XDPOptions{Context: ctx})
-	if err != nil {
-		return s, err
-	}
-	defer near.Close()
-	far, err := wire.OpenXDP(farEnd, wire.XDPOptions{Context: ctx, NetNS: echoNS})
-	if err != nil {
-		return s, err
-	}
-	defer far.Close()
-	answer := func() error {
-		if takeFrame(far) {
-			return sendFrame(far)
+func runWireEcho(mode wire.XDPMode) func(context.Context, *bench) (sample, error) {
+	return func(ctx context.Context, b *bench) (s sample, err error) {
+		_, remove, err := vethPath("", "")()
+		defer func() { err = errors.Join(err, remove()) }()
+		if err != nil {
+			return s, err
 		}
-		return nil
+		s.command = fmt.Sprintf("in process, cpus %d and %d: frames of %d bytes over two wires, mode=%s, %d frames, both sides spinning", b.cpu, b.otherCPU, wireEchoBytes, mode, echoDepth)
+		near, err := wire.OpenXDP(nearEnd, wire.XDPOptions{Context: ctx, Mode: mode, RxFrames: echoDepth})
+		if err != nil {
+			return s, err
+		}
+		defer near.Close()
+		far, err := wire.OpenXDP(farEnd, wire.XDPOptions{Context: ctx, Mode: mode, RxFrames: echoDepth, NetNS: echoNS})
+		if err != nil {
+			return s, err
+		}
+		defer far.Close()
+		answer := func() error {
+			if number := takeFrame(far); number != 0 {
+				return sendFrame(far, number)
+			}
+			return nil
+		}
+		err = b.rally(&s, answer, func(rec *latency.Recorder) error { return bounceFrames(ctx, near, b.window, rec) })
+		return s, err
 	}
-	err = b.rally(&s, answer, func(rec *latency.Recorder) error { return bounceFrames(ctx, near, b.window, rec) })
-	return s, err
 }
 
 // bounceFrames sends frames one at a time for a while, and records how long each takes to come back.
 func bounceFrames(ctx context.Context, w wire.Wire, window time.Duration, rec *latency.Recorder) error {
+	number := uint64(0)
 	for begin := time.Now(); time.Since(begin) < window; {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		for range 100 {
+			number++
 			sent := clock.Ticks()
-			if err := sendFrame(w); err != nil {
+			if err := sendFrame(w, number); err != nil {
 				return err
 			}
-			for looks := 0; !takeFrame(w); looks++ {
+			for looks := 0; takeFrame(w) != number; looks++ {
 				if looks == 1<<26 {
 					return errors.New("a frame did not come back")
 				}
@@ -472,23 +481,31 @@ func bounceFrames(ctx context.Context, w wire.Wire, window time.Duration, rec *l
 	return nil
 }
 
-func sendFrame(w wire.Wire) error {
+// bounceHead begins the frames that are bounced; their number follows. Its EtherType is the local experimental one.
+const bounceHead = "\xff\xff\xff\xff\xff\xff\x02\x00\x00\x00\x00\x01\x88\xb5"
+
+func sendFrame(w wire.Wire, number uint64) error {
 	lens, bufs := [1]int32{wireEchoBytes}, [1][]byte{}
 	if w.Reserve(lens[:], bufs[:]) != 1 {
 		return errors.Join(errors.New("a wire has no room for one frame"), w.Err())
 	}
-	copy(bufs[0], "\xff\xff\xff\xff\xff\xff\x02\x00\x00\x00\x00\x01\x88\xb5") // the local experimental EtherType
+	binary.LittleEndian.PutUint64(bufs[0][copy(bufs[0], bounceHead):], number)
 	w.Commit(1)
 	return w.Flush()
 }
 
-func takeFrame(w wire.Wire) bool {
+// takeFrame takes a frame, if there is one, and gives its number; 0: it is none of ours. The kernel sends some when an
+// interface comes up, and an answer to such a one would be under way beside each of ours from then on.
+func takeFrame(w wire.Wire) (number uint64) {
 	var f [1]wire.Frame
 	if w.Next(f[:]) != 1 {
-		return false
+		return 0
+	}
+	if b := f[0].Data; len(b) == wireEchoBytes && string(b[:len(bounceHead)]) == bounceHead {
+		number = binary.LittleEndian.Uint64(b[len(bounceHead):])
 	}
 	w.Release(1)
-	return true
+	return number
 }
 
 // runSockperf has sockperf on both sides, spinning too. It would report half a round trip without --full-rtt.

@@ -77,6 +77,7 @@ const (
 	udXDP       = "bluering ud over xdp:"
 	udGeneric   = "bluering ud over xdp:?mode=generic"
 	wireXDP     = "a frame over the wire of xdp: alone"
+	wireGeneric = "the same with ?mode=generic"
 	sockperfPP  = "sockperf pp --nonblocked"
 )
 
