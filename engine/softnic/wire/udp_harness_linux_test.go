@@ -79,6 +79,9 @@ func (u udpFrames) headers() int {
 	return udpHdr6
 }
 
+// defaultTTL is the first frame of 32 that write gives the TTL and TOS that need no word to the kernel.
+const defaultTTL = 25 * 32
+
 // write fills b with frame seq, whose length may be anything from headers and 24 on.
 func (u udpFrames) write(b []byte, seq uint64) {
 	copy(b, u.dmac[:])
@@ -88,19 +91,19 @@ func (u udpFrames) write(b []byte, seq uint64) {
 	version := uint8(4)
 	if u.src.Is4() {
 		binary.BigEndian.PutUint16(b[12:], proto.EtherTypeIPv4)
-		ip[0], ip[1] = 0x45, byte(seq/64%5*4)
+		ip[0], ip[1] = 0x45, byte(seq/40%5*4)
 		binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)))
 		binary.BigEndian.PutUint32(ip[4:], 0x4000)
-		ip[8], ip[9], ip[10], ip[11] = byte(60+seq/64%7), 17, 0, 0
+		ip[8], ip[9], ip[10], ip[11] = byte(60+seq/32%7), 17, 0, 0
 		copy(ip[12:], u.src.AsSlice())
 		copy(ip[16:], u.dst.AsSlice())
 		binary.BigEndian.PutUint16(ip[10:], csum.Finish(csum.Sum(ip[:20], 0)))
 	} else {
 		l4, version = proto.IPv6Bytes, 6
 		binary.BigEndian.PutUint16(b[12:], proto.EtherTypeIPv6)
-		binary.BigEndian.PutUint32(ip, 6<<28|uint32(seq/64%5*4)<<20)
+		binary.BigEndian.PutUint32(ip, 6<<28|uint32(seq/40%5*4)<<20)
 		binary.BigEndian.PutUint16(ip[4:], uint16(len(ip)-40))
-		ip[6], ip[7] = 17, byte(60+seq/64%7)
+		ip[6], ip[7] = 17, byte(60+seq/32%7)
 		copy(ip[8:], u.src.AsSlice())
 		copy(ip[24:], u.dst.AsSlice())
 	}

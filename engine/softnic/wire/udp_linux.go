@@ -38,6 +38,7 @@ type udp struct {
 	source udpSource // by fd, what comes to addr
 	armed  bool      // a wait may have ended for an entry in the error queue
 	tries  int       // of the message at the head
+	vain   uint32    // looks for lone datagrams
 	closed bool
 	groups udpGroups
 }
@@ -241,6 +242,9 @@ func udpMAC(a netip.Addr) (m [6]byte) {
 
 // Flush offers the committed frames to the kernel. Those it has no room for stay pending.
 func (w *udp) Flush() error {
+	if w.sendLone() {
+		return nil
+	}
 	if err := w.err.get(); err != nil {
 		return err
 	}
@@ -307,6 +311,9 @@ func (w *udp) Next(frames []Frame) int {
 		return 0
 	}
 	r := &w.rx
+	if r.head == r.tail && w.source.ask <= 1 && len(frames) > 0 && w.groups.list.Load() == nil {
+		return w.receiveLone(frames)
+	}
 	if r.restart(); r.held() < len(frames) {
 		n, err := r.receive(&w.source)
 		if n == 0 {

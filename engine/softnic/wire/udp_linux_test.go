@@ -75,6 +75,64 @@ func TestUDPOverIPv6(t *testing.T) {
 	}
 }
 
+// TestUDPLoneFramesShowWhatArrived sends frames one at a time: of the kind of the one before, or with another length,
+// TTL, TOS or sender, or behind others that share memory with them.
+func TestUDPLoneFramesShowWhatArrived(t *testing.T) {
+	for name, open := range map[string]func() (a, b, c Wire){
+		"IPv4": func() (a, b, c Wire) {
+			a, b = udpPair(t, UDPOptions{}, UDPOptions{})
+			c, _ = udpPair(t, UDPOptions{}, UDPOptions{})
+			return a, b, c
+		},
+		"IPv6": func() (a, b, c Wire) {
+			a, err := OpenUDP("::1", UDPOptions{})
+			if errors.Is(err, unix.EADDRINUSE) || errors.Is(err, ErrNoDevice) {
+				t.Skip(err) // somebody else's, or no IPv6 here
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { a.Close() })
+			return a, a, a
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b, c := open()
+			const begin = defaultTTL - 300
+			now := uint64(begin)
+			length := func(seq uint64) int { return between(a, b).headers() + 24 + int(seq/7%5*4) }
+			r := &receiver{t: t, w: b}
+			send := func(w Wire) {
+				u := between(w, b)
+				r.check = func(f *Frame, _ uint64) error { return u.same(f, now, length(now)) }
+				sendAll(t, w, 1, func(uint64) int { return length(now) }, func(b []byte, _ uint64) { u.write(b, now) }, func() {})
+				r.until(r.got + 1)
+				now++
+			}
+			look := func() {
+				if b.Next(make([]Frame, 1)) != 0 {
+					t.Fatal("a frame that nobody sent")
+				}
+			}
+			for i := range 600 {
+				look()
+				send(a)
+				if i%5 == 0 { // without a look in vain between, the third is not taken for a lone one
+					look()
+					send(c)
+					send(c)
+					send(a)
+					look()
+					send(c)
+				}
+			}
+			if s := statsOf(b); s.RxFrames != now-begin || s.RxRingDrops != 0 {
+				t.Errorf("%d frames were sent: %+v", now-begin, s)
+			}
+		})
+	}
+}
+
 // TestUDPNobodyReads overruns a socket: what it dropped and what it held is what was sent, to the unit.
 func TestUDPNobodyReads(t *testing.T) {
 	for name, gso := range map[string]GSOMode{"gso": GSOOn, "single": GSOOff} {
@@ -220,6 +278,19 @@ func TestUDPShowsWhatArrived(t *testing.T) {
 func TestUDPRefusesWhatTheICRCForbids(t *testing.T) {
 	a, b := udpPair(t, UDPOptions{GSO: GSOOn}, UDPOptions{})
 	u := between(a, b)
+	for _, shorter := range []int32{0, 0, 1} { // a frame alone, after one with the same headers
+		var bufs [1][]byte
+		a.Reserve([]int32{100 - shorter}, bufs[:])
+		frame := make([]byte, 100)
+		u.write(frame, defaultTTL)
+		copy(bufs[0], frame)
+		a.Commit(1)
+		if err := a.Flush(); errors.Is(err, ErrNotRoCE) != (shorter != 0) {
+			t.Errorf("a frame that is %d bytes too short: %v", shorter, err)
+		}
+	}
+	alone := &receiver{t: t, w: b, check: func(f *Frame, _ uint64) error { return u.same(f, defaultTTL, 100) }}
+	alone.until(2)
 	for _, c := range []struct {
 		name, says string
 		spoil      func(b []byte)
@@ -492,6 +563,20 @@ func TestUDPAllocatesNothing(t *testing.T) {
 	var frames [32]Frame
 	for i := range lens {
 		lens[i] = int32(100 + i/4)
+	}
+	c, d := udpPair(t, UDPOptions{}, UDPOptions{})
+	lone := between(c, d)
+	if n := testing.AllocsPerRun(200, func() {
+		c.Reserve(lens[:1], bufs[:])
+		lone.write(bufs[0], defaultTTL)
+		c.Commit(1)
+		if err := c.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		d.Release(d.Next(frames[:]))
+		d.Release(d.Next(frames[:]))
+	}); n != 0 {
+		t.Errorf("%v allocations a lone frame", n)
 	}
 	if n := testing.AllocsPerRun(200, func() {
 		n := a.Reserve(lens[:], bufs[:])

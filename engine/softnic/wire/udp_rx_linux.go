@@ -27,6 +27,7 @@ type udpRx struct {
 	mac        [6]byte
 	frames     [udpRxSlots]Frame
 	batch      udpBatch
+	lone       udpLoneRx
 	errors     errorMessage
 	own        netip.Addr
 }
@@ -40,6 +41,7 @@ func (r *udpRx) init(own netip.Addr, i Info, guess bool) {
 	r.stride = int(unitsOf(uint64(udpRxData+room)))*unitBytes + unitBytes
 	r.mem = make([]byte, udpRxSlots*r.stride)
 	r.batch = newUDPBatch(udpRxSlots, own.Is6(), false)
+	r.lone.init(r.mem[udpRxData:][:room])
 	for k := range r.frames {
 		r.batch.setPiece(uint64(k), r.mem[k*r.stride+udpRxData:][:room])
 	}
@@ -79,6 +81,7 @@ func (r *udpRx) receive(s *udpSource) (int, error) {
 	default:
 		s.ask = n
 	}
+	r.lone.forget()
 	taken := 0
 	for i := r.tail; i < r.tail+n; i++ {
 		if r.dress(i, s.to) {

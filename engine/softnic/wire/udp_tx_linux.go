@@ -51,6 +51,7 @@ type udpTx struct {
 	mostPorts int
 	open      func(port uint16) (fd int, err error)
 
+	lone  udpLoneTx
 	batch udpBatch // messages and their pieces, a piece for each slot
 	runs  []udpRun // of the messages
 	head  uint64   // first message not sent
@@ -250,6 +251,9 @@ func (t *udpTx) push() (frames int, bytes uint64, err error) {
 		}
 	}
 	n, err := t.batch.send(fd, first, count)
+	if n == 1 && count == 1 && t.sent == 0 && t.tail == 1 && t.mostPorts == 0 && t.batch.plain(first) {
+		t.lone.remember(&t.batch, first, t.frame(0, int(t.lens[0])), t.runs[first].bytes)
+	}
 	for i := range uint64(n) {
 		r := &t.runs[first+i]
 		frames += int(r.frames)

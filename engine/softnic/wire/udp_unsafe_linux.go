@@ -115,6 +115,9 @@ func call(number uintptr, fd int, msgs []mmsghdr) (int, error) {
 	return int(n), nil
 }
 
+// plain tells whether a message has no control messages.
+func (b *udpBatch) plain(m uint64) bool { return b.msgs[m].hdr.Controllen == 0 }
+
 // send sends count messages from first on and returns how many the kernel took; the error is that of the
 // first it did not. A lone datagram goes by sendto, which has less to copy.
 func (b *udpBatch) send(fd int, first, count uint64) (int, error) {
