@@ -8,3 +8,13 @@ package proto
 //
 //go:noescape
 func crcAVX512(state uint32, src *byte, n int) uint32
+
+// sealAVX512 writes the frames of so many groups of four grams, as Row.seal does.
+//
+//go:noescape
+func sealAVX512(r *byte, grams *byte, groups int, psn uint32)
+
+// openAVX512 does as Row.open for so many groups of four grams, and returns how many are before the first that is not all good.
+//
+//go:noescape
+func openAVX512(r *byte, grams *byte, groups int) int

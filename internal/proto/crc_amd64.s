@@ -126,3 +126,379 @@ end:
 	MOVL          AX, ret+24(FP)
 	VZEROUPPER
 	RET
+
+DATA lowest<>+0(SB)/8, $0x00000000ffffffff
+DATA lowest<>+8(SB)/8, $0x0000000000000000
+GLOBL lowest<>(SB), RODATA|NOPTR, $16
+
+DATA seconds<>+0(SB)/4, $0x00000001
+DATA seconds<>+4(SB)/4, $0x00000005
+DATA seconds<>+8(SB)/4, $0x00000009
+DATA seconds<>+12(SB)/4, $0x0000000d
+GLOBL seconds<>(SB), RODATA|NOPTR, $16
+
+// func sealAVX512(r *byte, grams *byte, groups int, psn uint32)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, CMOV, VPCLMULQDQ
+TEXT ·sealAVX512(SB), NOSPLIT, $0-28
+	MOVQ            r+0(FP), AX
+	MOVQ            grams+8(FP), CX
+	MOVQ            groups+16(FP), DX
+	MOVQ            184(AX), BX
+	MOVQ            192(AX), SI
+	MOVQ            200(AX), DI
+	MOVQ            168(AX), R8
+	LEAQ            (BX)(DI*1), R9
+	VMOVDQU64       (AX), Z0
+	VMOVDQU64       64(AX), Y1
+	VMOVDQU64       ends<>+0(SB), Z2
+	VPBROADCASTQ    176(AX), Z3
+	VPBROADCASTD    216(AX), Z4
+	VPXORQ          Z5, Z5, Z5
+	VBROADCASTI32X4 reduce<>+0(SB), Z6
+	VBROADCASTI32X4 last<>+0(SB), Z7
+	VBROADCASTI32X4 lowest<>+0(SB), Z8
+	VBROADCASTI32X4 fold64<>+0(SB), Z9
+	KMOVQ           152(AX), K1
+	KMOVQ           160(AX), K2
+	MOVL            $0x00000001, R13
+	KMOVW           R13, K3
+	MOVL            $0x00000010, R13
+	KMOVW           R13, K4
+	MOVL            $0x00000100, R13
+	KMOVW           R13, K5
+	MOVL            $0x00001000, R13
+	KMOVW           R13, K6
+	MOVL            psn+24(FP), R14
+	VMOVDQU64       seconds<>+0(SB), X14
+
+group:
+	MOVQ         (CX), AX
+	MOVQ         8(CX), R10
+	VMOVDQU64    Z0, (AX)
+	ADDQ         BX, AX
+	VMOVDQU64    Y1, -32(AX)
+	ANDL         $0x00ffffff, R14
+	MOVL         R14, R13
+	BSWAPL       R13
+	MOVL         R13, -12(AX)
+	VPBROADCASTD R13, K3, Z5
+	INCL         R14
+	VMOVDQU8.Z   (R10)(SI*1), K1, Z10
+	VMOVDQU8     Z10, K2, (AX)(SI*1)
+	MOVQ         16(CX), AX
+	MOVQ         24(CX), R10
+	VMOVDQU64    Z0, (AX)
+	ADDQ         BX, AX
+	VMOVDQU64    Y1, -32(AX)
+	ANDL         $0x00ffffff, R14
+	MOVL         R14, R13
+	BSWAPL       R13
+	MOVL         R13, -12(AX)
+	VPBROADCASTD R13, K4, Z5
+	INCL         R14
+	VMOVDQU8.Z   (R10)(SI*1), K1, Z11
+	VMOVDQU8     Z11, K2, (AX)(SI*1)
+	MOVQ         32(CX), AX
+	MOVQ         40(CX), R10
+	VMOVDQU64    Z0, (AX)
+	ADDQ         BX, AX
+	VMOVDQU64    Y1, -32(AX)
+	ANDL         $0x00ffffff, R14
+	MOVL         R14, R13
+	BSWAPL       R13
+	MOVL         R13, -12(AX)
+	VPBROADCASTD R13, K5, Z5
+	INCL         R14
+	VMOVDQU8.Z   (R10)(SI*1), K1, Z12
+	VMOVDQU8     Z12, K2, (AX)(SI*1)
+	MOVQ         48(CX), AX
+	MOVQ         56(CX), R10
+	VMOVDQU64    Z0, (AX)
+	ADDQ         BX, AX
+	VMOVDQU64    Y1, -32(AX)
+	ANDL         $0x00ffffff, R14
+	MOVL         R14, R13
+	BSWAPL       R13
+	MOVL         R13, -12(AX)
+	VPBROADCASTD R13, K6, Z5
+	INCL         R14
+	VMOVDQU8.Z   (R10)(SI*1), K1, Z13
+	VMOVDQU8     Z13, K2, (AX)(SI*1)
+	LEAQ         64(SI), R11
+	CMPQ         R11, DI
+	JE           vectorDone
+
+vector:
+	LEAQ       64(R11), R12
+	MOVQ       $-1, R13
+	CMPQ       R12, DI
+	CMOVQEQ    R8, R13
+	KMOVQ      R13, K7
+	MOVQ       (CX), AX
+	MOVQ       8(CX), R10
+	ADDQ       BX, AX
+	VMOVDQU8.Z (R10)(R11*1), K7, Z15
+	VMOVDQU64  Z15, (AX)(R11*1)
+	VPCLMULQDQ $0x11, Z9, Z10, Z16
+	VPCLMULQDQ $0x00, Z9, Z10, Z10
+	VPTERNLOGQ $0x96, Z15, Z16, Z10
+	MOVQ       16(CX), AX
+	MOVQ       24(CX), R10
+	ADDQ       BX, AX
+	VMOVDQU8.Z (R10)(R11*1), K7, Z15
+	VMOVDQU64  Z15, (AX)(R11*1)
+	VPCLMULQDQ $0x11, Z9, Z11, Z16
+	VPCLMULQDQ $0x00, Z9, Z11, Z11
+	VPTERNLOGQ $0x96, Z15, Z16, Z11
+	MOVQ       32(CX), AX
+	MOVQ       40(CX), R10
+	ADDQ       BX, AX
+	VMOVDQU8.Z (R10)(R11*1), K7, Z15
+	VMOVDQU64  Z15, (AX)(R11*1)
+	VPCLMULQDQ $0x11, Z9, Z12, Z16
+	VPCLMULQDQ $0x00, Z9, Z12, Z12
+	VPTERNLOGQ $0x96, Z15, Z16, Z12
+	MOVQ       48(CX), AX
+	MOVQ       56(CX), R10
+	ADDQ       BX, AX
+	VMOVDQU8.Z (R10)(R11*1), K7, Z15
+	VMOVDQU64  Z15, (AX)(R11*1)
+	VPCLMULQDQ $0x11, Z9, Z13, Z16
+	VPCLMULQDQ $0x00, Z9, Z13, Z13
+	VPTERNLOGQ $0x96, Z15, Z16, Z13
+	MOVQ       R12, R11
+	CMPQ       R11, DI
+	JNE        vector
+
+vectorDone:
+	VPCLMULQDQ $0x11, Z2, Z10, Z15
+	VPCLMULQDQ $0x00, Z2, Z10, Z10
+	VPXORQ     Z15, Z10, Z10
+	VPCLMULQDQ $0x11, Z2, Z11, Z15
+	VPCLMULQDQ $0x00, Z2, Z11, Z11
+	VPXORQ     Z15, Z11, Z11
+	VPCLMULQDQ $0x11, Z2, Z12, Z15
+	VPCLMULQDQ $0x00, Z2, Z12, Z12
+	VPXORQ     Z15, Z12, Z12
+	VPCLMULQDQ $0x11, Z2, Z13, Z15
+	VPCLMULQDQ $0x00, Z2, Z13, Z13
+	VPXORQ     Z15, Z13, Z13
+	VSHUFI32X4 $0x44, Z11, Z10, Z15
+	VSHUFI32X4 $0xee, Z11, Z10, Z10
+	VPXORQ     Z10, Z15, Z15
+	VSHUFI32X4 $0x44, Z13, Z12, Z10
+	VSHUFI32X4 $0xee, Z13, Z12, Z11
+	VPXORQ     Z11, Z10, Z10
+	VSHUFI32X4 $0x88, Z10, Z15, Z11
+	VSHUFI32X4 $0xdd, Z10, Z15, Z10
+	VPCLMULQDQ $0x00, Z3, Z5, Z12
+	VPTERNLOGQ $0x96, Z10, Z12, Z11
+	VPANDD     Z8, Z11, Z10
+	VPCLMULQDQ $0x00, Z7, Z10, Z10
+	VPSRLDQ    $0x04, Z11, Z11
+	VPXORQ     Z10, Z11, Z11
+	VPANDD     Z8, Z11, Z10
+	VPCLMULQDQ $0x10, Z6, Z10, Z10
+	VPANDD     Z8, Z10, Z10
+	VPCLMULQDQ $0x00, Z6, Z10, Z10
+	VPTERNLOGQ $0x96, Z4, Z10, Z11
+	VPERMD     Z11, Z14, Z10
+	MOVQ       (CX), AX
+	VPEXTRD    $0x00, X10, (AX)(R9*1)
+	MOVQ       16(CX), AX
+	VPEXTRD    $0x01, X10, (AX)(R9*1)
+	MOVQ       32(CX), AX
+	VPEXTRD    $0x02, X10, (AX)(R9*1)
+	MOVQ       48(CX), AX
+	VPEXTRD    $0x03, X10, (AX)(R9*1)
+	ADDQ       $0x40, CX
+	DECQ       DX
+	JNZ        group
+	VZEROUPPER
+	RET
+
+// func openAVX512(r *byte, grams *byte, groups int) int
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, CMOV, VPCLMULQDQ
+TEXT ·openAVX512(SB), NOSPLIT, $0-32
+	MOVQ            r+0(FP), AX
+	MOVQ            grams+8(FP), CX
+	MOVQ            groups+16(FP), DX
+	MOVQ            184(AX), BX
+	MOVQ            192(AX), SI
+	MOVQ            200(AX), DI
+	MOVQ            168(AX), R8
+	LEAQ            (BX)(DI*1), R9
+	VMOVDQU64       (AX), Z0
+	VMOVDQU64       64(AX), Y1
+	VMOVDQU64       ends<>+0(SB), Z2
+	VPBROADCASTQ    176(AX), Z3
+	VPBROADCASTD    216(AX), Z4
+	VPXORQ          Z5, Z5, Z5
+	VBROADCASTI32X4 reduce<>+0(SB), Z6
+	VBROADCASTI32X4 last<>+0(SB), Z7
+	VBROADCASTI32X4 lowest<>+0(SB), Z8
+	VBROADCASTI32X4 fold64<>+0(SB), Z9
+	KMOVQ           152(AX), K1
+	KMOVQ           160(AX), K2
+	MOVL            $0x00000001, R10
+	KMOVW           R10, K3
+	MOVL            $0x00000010, R10
+	KMOVW           R10, K4
+	MOVL            $0x00000100, R10
+	KMOVW           R10, K5
+	MOVL            $0x00001000, R10
+	KMOVW           R10, K6
+	KMOVQ           136(AX), K7
+	VPMOVM2B        K7, Z14
+	KMOVQ           144(AX), K7
+	VPMOVM2B        K7, Y15
+	VMOVDQU64       96(AX), Y16
+	VMOVQ           128(AX), X17
+	VPXORQ          Z19, Z19, Z19
+	XORQ            R14, R14
+
+group:
+	VPXORQ       Z18, Z18, Z18
+	MOVQ         (CX), AX
+	VPXORQ       (AX), Z0, Z10
+	VPTERNLOGQ   $0xf8, Z10, Z14, Z18
+	VPBROADCASTD (AX)(R9*1), K3, Z19
+	ADDQ         BX, AX
+	VPXORQ       -32(AX), Y1, Y20
+	VPTERNLOGQ   $0xf8, Z20, Z15, Z18
+	VPBROADCASTD -12(AX), K3, Z5
+	VMOVDQU8.Z   (AX)(SI*1), K2, Z10
+	MOVQ         16(CX), AX
+	VPXORQ       (AX), Z0, Z11
+	VPTERNLOGQ   $0xf8, Z11, Z14, Z18
+	VPBROADCASTD (AX)(R9*1), K4, Z19
+	ADDQ         BX, AX
+	VPXORQ       -32(AX), Y1, Y20
+	VPTERNLOGQ   $0xf8, Z20, Z15, Z18
+	VPBROADCASTD -12(AX), K4, Z5
+	VMOVDQU8.Z   (AX)(SI*1), K2, Z11
+	MOVQ         32(CX), AX
+	VPXORQ       (AX), Z0, Z12
+	VPTERNLOGQ   $0xf8, Z12, Z14, Z18
+	VPBROADCASTD (AX)(R9*1), K5, Z19
+	ADDQ         BX, AX
+	VPXORQ       -32(AX), Y1, Y20
+	VPTERNLOGQ   $0xf8, Z20, Z15, Z18
+	VPBROADCASTD -12(AX), K5, Z5
+	VMOVDQU8.Z   (AX)(SI*1), K2, Z12
+	MOVQ         48(CX), AX
+	VPXORQ       (AX), Z0, Z13
+	VPTERNLOGQ   $0xf8, Z13, Z14, Z18
+	VPBROADCASTD (AX)(R9*1), K6, Z19
+	ADDQ         BX, AX
+	VPXORQ       -32(AX), Y1, Y20
+	VPTERNLOGQ   $0xf8, Z20, Z15, Z18
+	VPBROADCASTD -12(AX), K6, Z5
+	VMOVDQU8.Z   (AX)(SI*1), K2, Z13
+	LEAQ         64(SI), R12
+	CMPQ         R12, DI
+	JE           vectorDone
+
+vector:
+	LEAQ       64(R12), R13
+	MOVQ       (CX), AX
+	ADDQ       BX, AX
+	VPCLMULQDQ $0x11, Z9, Z10, Z21
+	VPCLMULQDQ $0x00, Z9, Z10, Z10
+	VPTERNLOGQ $0x96, (AX)(R12*1), Z21, Z10
+	MOVQ       16(CX), AX
+	ADDQ       BX, AX
+	VPCLMULQDQ $0x11, Z9, Z11, Z21
+	VPCLMULQDQ $0x00, Z9, Z11, Z11
+	VPTERNLOGQ $0x96, (AX)(R12*1), Z21, Z11
+	MOVQ       32(CX), AX
+	ADDQ       BX, AX
+	VPCLMULQDQ $0x11, Z9, Z12, Z21
+	VPCLMULQDQ $0x00, Z9, Z12, Z12
+	VPTERNLOGQ $0x96, (AX)(R12*1), Z21, Z12
+	MOVQ       48(CX), AX
+	ADDQ       BX, AX
+	VPCLMULQDQ $0x11, Z9, Z13, Z21
+	VPCLMULQDQ $0x00, Z9, Z13, Z13
+	VPTERNLOGQ $0x96, (AX)(R12*1), Z21, Z13
+	MOVQ       R13, R12
+	CMPQ       R12, DI
+	JNE        vector
+
+vectorDone:
+	VPCLMULQDQ $0x11, Z2, Z10, Z21
+	VPCLMULQDQ $0x00, Z2, Z10, Z10
+	VPXORQ     Z21, Z10, Z10
+	VPCLMULQDQ $0x11, Z2, Z11, Z21
+	VPCLMULQDQ $0x00, Z2, Z11, Z11
+	VPXORQ     Z21, Z11, Z11
+	VPCLMULQDQ $0x11, Z2, Z12, Z21
+	VPCLMULQDQ $0x00, Z2, Z12, Z12
+	VPXORQ     Z21, Z12, Z12
+	VPCLMULQDQ $0x11, Z2, Z13, Z21
+	VPCLMULQDQ $0x00, Z2, Z13, Z13
+	VPXORQ     Z21, Z13, Z13
+	VSHUFI32X4 $0x44, Z11, Z10, Z21
+	VSHUFI32X4 $0xee, Z11, Z10, Z10
+	VPXORQ     Z10, Z21, Z21
+	VSHUFI32X4 $0x44, Z13, Z12, Z10
+	VSHUFI32X4 $0xee, Z13, Z12, Z11
+	VPXORQ     Z11, Z10, Z10
+	VSHUFI32X4 $0x88, Z10, Z21, Z11
+	VSHUFI32X4 $0xdd, Z10, Z21, Z10
+	VPCLMULQDQ $0x00, Z3, Z5, Z12
+	VPTERNLOGQ $0x96, Z10, Z12, Z11
+	VPANDD     Z8, Z11, Z10
+	VPCLMULQDQ $0x00, Z7, Z10, Z10
+	VPSRLDQ    $0x04, Z11, Z11
+	VPXORQ     Z10, Z11, Z11
+	VPANDD     Z8, Z11, Z10
+	VPCLMULQDQ $0x10, Z6, Z10, Z10
+	VPANDD     Z8, Z10, Z10
+	VPCLMULQDQ $0x00, Z6, Z10, Z10
+	VPTERNLOGQ $0x96, Z4, Z10, Z11
+	VPSRLDQ    $0x04, Z11, Z11
+	VPXORQ     Z19, Z11, Z11
+	VPTERNLOGQ $0xf8, Z11, Z8, Z18
+	VPTESTMQ   Z18, Z18, K7
+	KORTESTB   K7, K7
+	JNZ        end
+	MOVL       $0x00000004, R15
+
+copy:
+	MOVQ       (CX), AX
+	MOVQ       8(CX), R11
+	ADDQ       BX, AX
+	VMOVDQU8.Z (AX)(SI*1), K1, Z10
+	VMOVDQU64  Y16, (R11)
+	VMOVQ      X17, 32(R11)
+	ADDQ       $0x28, R11
+	VMOVDQU8   Z10, K1, (R11)(SI*1)
+	LEAQ       64(SI), R12
+	CMPQ       R12, DI
+	JE         copyVectorDone
+
+copyVector:
+	LEAQ      64(R12), R13
+	MOVQ      $-1, R10
+	CMPQ      R13, DI
+	CMOVQEQ   R8, R10
+	KMOVQ     R10, K7
+	VMOVDQU64 (AX)(R12*1), Z10
+	VMOVDQU8  Z10, K7, (R11)(R12*1)
+	MOVQ      R13, R12
+	CMPQ      R12, DI
+	JNE       copyVector
+
+copyVectorDone:
+	ADDQ $0x10, CX
+	DECQ R15
+	JNZ  copy
+	INCQ R14
+	CMPQ R14, DX
+	JNE  group
+
+end:
+	MOVQ R14, ret+24(FP)
+	VZEROUPPER
+	RET

@@ -16,6 +16,13 @@ var kernel = !raceBuild && hasKernel()
 // leastKernel: the kernel takes as long for a few bytes as the tables for so many.
 const leastKernel = 24
 
+// rowKernel: it runs those of rows, too.
+var rowKernel = kernel && hasRowKernel()
+
+func hasRowKernel() bool {
+	return hasKernel() && cpuid.CPU.Supports(cpuid.AVX512BW, cpuid.AVX512DQ, cpuid.AVX512VL)
+}
+
 func hasKernel() bool {
 	return cpuid.CPU.Supports(cpuid.AVX512F, cpuid.AVX2, cpuid.BMI2, cpuid.CLMUL, cpuid.VPCLMULQDQ)
 }

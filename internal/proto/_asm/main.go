@@ -1,4 +1,4 @@
-// Command asm writes the CRC kernel of package proto: crc_amd64.s and its stub.
+// Command asm writes the kernels of package proto, CRC and rows of datagrams: crc_amd64.s and its stubs.
 package main
 
 import (
@@ -67,7 +67,11 @@ func main() {
 	fold256 := words("fold256", key(2048+32), key(2048-32))
 	reduce := words("reduce", p, mu)
 	last := words("last", key(64), 0)
-	crc(words("ends", keys...), fold64, fold256, reduce, last)
+	ends := words("ends", keys...)
+	crc(ends, fold64, fold256, reduce, last)
+	c := rowConstants{ends: ends, fold64: fold64, reduce: reduce, last: last, lowest: words("lowest", 1<<32-1, 0), seconds: dwords("seconds", 1, 5, 9, 13)}
+	seal(c)
+	open(c)
 	Generate()
 }
 
