@@ -1,5 +1,7 @@
 package ring
 
+import "encoding/binary"
+
 // Gram is a decoded send WQE of the commonest shapes of a datagram: SEND or
 // SEND_IMM of one pointer, or of up to 60 bytes inline. AV and Inline point into
 // the ring: they are valid until the WQE's completion is published.
@@ -75,6 +77,58 @@ func (d *DevSQ) FetchGrams(out []Gram) (n int, op Opcode) {
 	return len(out), op
 }
 
+// FetchGramRow is FetchGrams for a row: it decodes the first WQE and gives how many
+// there are, up to len(addrs) and MaxRun, that differ from it in counter, Signaled
+// and address only, and stand one behind the other up to the ring's edge; 0 when
+// they are less than least. addrs gets the address of each pointer or, of inline
+// data, its place in Bytes. Bit i of signaled says that WQE i wants its completion.
+// There is no row of SEND_IMM. The record is not read.
+func (d *DevSQ) FetchGramRow(addrs []uint64, least int) (g Gram, n int, signaled uint64) {
+	slot := int(d.ci & d.mask)
+	n = min(len(addrs), MaxRun, int(d.pi-d.ci)/gramBB, (len(d.blocks)-slot)/gramBB)
+	var one [1]Gram
+	if n < max(least, 1) {
+		return g, 0, 0
+	}
+	if got, op := d.FetchGrams(one[:]); got == 0 || op != OpSend {
+		return g, 0, 0
+	}
+	g = one[0]
+	row := d.blocks[slot : slot+gramBB*n]
+	word := binary.NativeEndian.Uint64
+	c0, c1, head, same := get64(row[0][0:8]), get64(row[0][8:16])>>32, get64(row[1][0:8]), ^uint64(0)
+	if g.Inline != nil {
+		same <<= 32 // the length alone
+	}
+	av := (*[48]byte)(row[0][16:64])
+	a0, a1, a2, a3, a4, a5 := word(av[0:8]), word(av[8:16]), word(av[16:24]), word(av[24:32]), word(av[32:40]), word(av[40:48])
+	for i := range addrs[:n] {
+		w, data := &row[gramBB*i], &row[gramBB*i+1]
+		flags := get64(w[8:16]) >> 32
+		x := (get64(w[0:8]) ^ (c0 + uint64(gramBB*i)<<40)) | (flags^c1)&^FlagSignaled | (get64(data[0:8])^head)&same
+		x |= (word(w[16:24]) ^ a0) | (word(w[24:32]) ^ a1) | (word(w[32:40]) ^ a2)
+		x |= (word(w[40:48]) ^ a3) | (word(w[48:56]) ^ a4) | (word(w[56:64]) ^ a5)
+		if x != 0 {
+			n = i
+			break
+		}
+		addrs[i] = get64(data[8:16])
+		signaled |= flags / FlagSignaled & 1 << (uint(i) % MaxRun)
+	}
+	if n < least {
+		return g, 0, 0
+	}
+	if g.Inline != nil {
+		for i := range addrs[:n] {
+			addrs[i] = uint64(slot+gramBB*i+1)*BlockBytes + inlineHead
+		}
+	}
+	return g, n, signaled
+}
+
+// Bytes gives the ring's memory.
+func (d *DevSQ) Bytes() []byte { return Flatten(d.blocks) }
+
 // AdvanceGrams steps over the first n WQEs that FetchGrams decoded.
 func (d *DevSQ) AdvanceGrams(n int) {
 	d.ci += min(gramBB*uint32(n), d.pi-d.ci)
@@ -124,4 +178,29 @@ func (d *DevCQ) PutGrams(uidx, qpn uint32, done []DoneGram) {
 		c = &cqes[int(pi)&(len(cqes)-1)]
 	}
 	d.pi = pi
+}
+
+// PutGramRow is PutGrams for n datagrams of a row: their counters go up by one, all
+// else is as done says, which has no immediate.
+func (d *DevCQ) PutGramRow(uidx, qpn uint32, done DoneGram, n int) {
+	r := doneRun{
+		user: swap64(uint64(uidx&0xffffff) << 32), time: swap64(done.Time),
+		last: uint64(qpn&0xffffff)<<32 | uint64(CQERecv)<<4,
+	}
+	if done.Solicited {
+		r.last |= OpOwnSolicited
+		d.urgent = true
+	}
+	for n > 0 {
+		part := d.part(n)
+		r.last = r.last&^1 | uint64(d.pi>>d.lap&1)
+		for i := range part {
+			c := &part[i]
+			c.putDone(&r, done.Bytes, done.Counter)
+			put32(c[cqeFlagsQP:], done.Source)
+			done.Counter++
+		}
+		d.pi += uint32(len(part))
+		n -= len(part)
+	}
 }

@@ -138,14 +138,24 @@ func TestABurstOfDatagramsIsWhatOneByOneIs(t *testing.T) {
 			devs[i] = d
 		}
 		done := make([]DoneGram, 1+rnd.IntN(12))
+		row := rnd.IntN(3) == 0
 		for i := range done {
+			if row && i > 0 {
+				done[i] = done[0]
+				done[i].Counter += uint16(i)
+				continue
+			}
 			done[i] = DoneGram{Time: rnd.Uint64(), Bytes: rnd.Uint32(), Source: rnd.Uint32(), Counter: uint16(rnd.Uint32()),
 				HasImm: rnd.IntN(2) == 0, Solicited: rnd.IntN(2) == 0}
-			if done[i].HasImm {
+			if done[i].HasImm = done[i].HasImm && !row; done[i].HasImm {
 				done[i].Imm = rnd.Uint32()
 			}
 		}
-		devs[0].PutGrams(0x123456, 0x654321, done)
+		if row {
+			devs[0].PutGramRow(0x123456, 0x654321, done[0], len(done))
+		} else {
+			devs[0].PutGrams(0x123456, 0x654321, done)
+		}
 		for _, g := range done {
 			c, ok := devs[1].Next()
 			if !ok {
@@ -174,4 +184,76 @@ func TestABurstOfDatagramsIsWhatOneByOneIs(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A row is as many as FetchGrams decodes with the fields of the first, up to the ring's edge.
+func TestARowOfDatagramsIsWhatARunDecodes(t *testing.T) {
+	const slots = 16
+	rnd := rand.New(rand.NewPCG(5, 6))
+	lengths := map[int]int{}
+	for range 20000 {
+		rec, err := NewRecord(make([]byte, 8))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := NewDevSQ(make([]Block, slots), rec, gramQPN)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.SetLimits(SendLimits{Kind: UD})
+		start := rnd.Uint32() &^ 1
+		var image [gramBB]Block
+		putAny(image[:], 0, rnd)
+		for pi := start; pi-start < slots; pi += gramBB {
+			w := d.blocks[pi%slots:][:gramBB]
+			copy(w, image[:])
+			w[0][1], w[0][2] = byte(pi>>8), byte(pi)
+			w[0][OffFMCESE] = image[0][OffFMCESE]&^FlagSignaled | uint8(rnd.Uint32())&FlagSignaled
+			put64(w[1][8:16], rnd.Uint64())
+			if rnd.IntN(12) == 0 {
+				w[rnd.IntN(gramBB)][rnd.IntN(64)] ^= 1 << rnd.IntN(8)
+			}
+		}
+		d.ci, d.pi = start, start+slots
+		var out [slots]Gram
+		got, op := d.FetchGrams(out[:])
+		want := 0
+		for want < got && op == OpSend && start%slots+uint32(gramBB*want) < slots && alike(&out[0], &out[want]) {
+			want++
+		}
+		least := rnd.IntN(4)
+		if want < least {
+			want = 0
+		}
+		var addrs [slots]uint64
+		g, n, signaled := d.FetchGramRow(addrs[:], least)
+		lengths[n]++
+		if n != want {
+			t.Fatalf("a row of %d, want %d of %+v", n, want, out[:got])
+		}
+		for i := range n {
+			o := &out[i]
+			addr := o.Addr
+			if o.Inline != nil {
+				addr = uint64(start+uint32(gramBB*i)+1)%slots*BlockBytes + inlineHead
+				if &d.Bytes()[addr] != &o.Inline[0] {
+					t.Fatalf("inline data %d is elsewhere", i)
+				}
+			}
+			if addrs[i] != addr || signaled>>i&1 != 0 != o.Signaled || !alike(&g, o) || g.Index != out[0].Index {
+				t.Fatalf("WQE %d of %d: %#x, %v; %+v is %+v", i, n, addrs[i], signaled>>i&1, g, *o)
+			}
+		}
+	}
+	for n := range slots / gramBB {
+		if lengths[n] == 0 {
+			t.Errorf("no row of %d: %v", n, lengths)
+		}
+	}
+}
+
+// alike compares what is the same in a row.
+func alike(a, b *Gram) bool {
+	return a.Len == b.Len && (a.Inline == nil) == (b.Inline == nil) && (a.Inline != nil || a.LKey == b.LKey) &&
+		*a.AV == *b.AV && a.QKey == b.QKey && a.QPN == b.QPN && a.Solicited == b.Solicited
 }

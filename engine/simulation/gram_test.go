@@ -57,14 +57,14 @@ func (s *side) makeAHs() {
 func (p *pair) datagram(r *request, usual bool) {
 	s := p.s
 	kind := 0
-	if !usual || s.one(12) {
+	if !p.alike && (!usual || s.one(12)) {
 		kind = s.rnd.IntN(12)
 	}
 	length := s.rnd.IntN(gramMost + 1)
 	if s.one(3) {
 		length = s.rnd.IntN(40)
 	}
-	again := usual && p.last.qpn != 0 && !s.one(4) // one more of a flow
+	again := usual && p.last.qpn != 0 && (p.alike || !s.one(4)) // one more of a flow
 	if again {
 		length = min(p.last.length, gramMost)
 	}
@@ -81,7 +81,7 @@ func (p *pair) datagram(r *request, usual bool) {
 		r.wr.SGEs = nil
 	}
 	at := s.rnd.IntN(len(s.ahs))
-	if again {
+	if again && !(p.alike && s.one(10)) {
 		at = p.last.at
 	}
 	r.wr.AH = s.ahs[at]
@@ -94,17 +94,18 @@ func (p *pair) datagram(r *request, usual bool) {
 		g.qpn = p.last.qpn
 	}
 	p.last.at, p.last.length, p.last.qpn = at, len(r.send.frame), g.qpn
-	switch s.rnd.IntN(12) {
-	case 0:
+	switch vary := s.rnd.IntN(12); {
+	case p.alike:
+	case vary == 0:
 		g.key ^= 1
-	case 1:
+	case vary == 1:
 		g.key |= 1 << 31
 	}
-	if g.hasImm = r.wr.Opcode == engine.OpSend && s.one(4); g.hasImm {
+	if g.hasImm = r.wr.Opcode == engine.OpSend && !p.alike && s.one(4); g.hasImm {
 		g.imm = s.rnd.Uint32()
 		r.wr.Opcode, r.wr.Imm = engine.OpSendImm, g.imm
 	}
-	if g.se = s.one(4); g.se {
+	if g.se = !p.alike && s.one(4); g.se {
 		r.wr.Flags |= engine.Solicited
 	}
 	r.wr.RemoteQPN, r.wr.RemoteQKey = g.qpn, g.key

@@ -34,6 +34,7 @@ type pair struct {
 		at, length int
 		qpn        uint32
 	} // datagram that was asked for
+	alike bool // datagrams are asked for as a row
 }
 
 // send is a send request outstanding.
@@ -76,6 +77,9 @@ func (s *side) newPair() *pair {
 	}
 	if c.MaxInline < 30 && c.MaxSendSGE == 2 && p.typ == engine.RawPacket {
 		c.MaxSendWR = 2 + s.rnd.IntN(7)
+	}
+	if p.typ == engine.UD && s.one(3) {
+		c.MaxSendWR, c.MaxRecvWR = 6+s.rnd.IntN(4), 6+s.rnd.IntN(6) // longer than the shortest row
 	}
 	if p.srq = s.pick(); p.srq != nil {
 		c.SRQ = p.srq.q

@@ -20,6 +20,9 @@ func (p *pair) post() {
 	if s.one(8) {
 		count = 20 // runs into the queue's end
 	}
+	if p.alike = p.typ == engine.UD && s.grams && s.one(3); p.alike {
+		count = 20
+	}
 	free := p.q.Cap().MaxSendWR - len(p.sends)
 	var rs []request
 	var wrs []engine.SendWR
@@ -29,7 +32,7 @@ func (p *pair) post() {
 		if i > free || len(s.free) < 2 {
 			break
 		}
-		r := p.request(i == 0 || !s.one(2))
+		r := p.request(p.alike || i == 0 || !s.one(2))
 		rs = append(rs, r)
 		wrs = append(wrs, r.wr)
 		if cause != engine.CauseNone {

@@ -54,6 +54,7 @@ type udSide struct {
 	qkey, psn   uint32
 	blockSelfLB bool
 	ways        [waysPerQP]way
+	rows        [waysPerQP]proto.Row // what the start of a way says, when its row is set
 }
 
 // wayOf gives what frames to the WQE's address begin with, and its place. It stays until the next call.

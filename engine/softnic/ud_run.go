@@ -15,7 +15,7 @@ import (
 //	sendGrams      WQEs that are one pointer, or a few bytes inline   else decodeUD, transmitUD
 //	deliverGrams   packets that begin as one that was judged before   else datagram
 //
-// Both live on what datagrams of one flow have in common: all headers but the PSN, when they are equally long. What
+// Rows of equal ones are taken out of both first (ud_row.go). All live on what datagrams of one flow have in common: all headers but the PSN, when they are equally long. What
 // these bytes bring about (headers, their judgement, and the CRC so far) is remembered, so that a datagram costs its
 // PSN, its payload and the rest of the CRC.
 
@@ -41,6 +41,7 @@ type start struct {
 	len   int32 // of the frame; 0: there was none
 	pad   uint8
 	se    bool
+	row   bool // the way's row is set
 	op    ring.Opcode
 	qpn   uint32
 	key   uint32 // the Q_Key
@@ -55,7 +56,7 @@ func (s *start) fits(length int32, pad uint8, op ring.Opcode, key uint32, g *rin
 // begin makes the start of frames of this length, opcode, Q_Key and QP number.
 func (w *way) begin(length int32, pad uint8, op ring.Opcode, key, qpn uint32, g *ring.Gram) {
 	s := &w.start
-	s.len, s.pad, s.op, s.se, s.qpn, s.key = length, pad, op, g.Solicited, g.QPN, key
+	s.len, s.pad, s.op, s.se, s.qpn, s.key, s.row = length, pad, op, g.Solicited, g.QPN, key, false
 	w.putHead(s.bytes[:w.n], int(length))
 	h := proto.UD{Opcode: proto.OpUDSend, Solicited: g.Solicited, Pad: pad, PKey: defaultPKey, DestQP: g.QPN, QKey: key, SrcQP: qpn}
 	if op == ring.OpSendImm {
@@ -69,6 +70,9 @@ func (w *way) begin(length int32, pad uint8, op ring.Opcode, key, qpn uint32, g 
 // sendGrams is sendUD for up to limit WQEs of a ring.Gram's shape, all of them sound and to the wire alone. ok is
 // false, and nothing has happened, when the queue does not begin with one.
 func (n *NIC) sendGrams(q *qp, limit int) (sent int, ok bool) {
+	if sent, ok = n.sendGramRow(q, limit); ok {
+		return sent, ok
+	}
 	s, u := &n.tx, &n.ud.runWork
 	count, op := q.sq.FetchGrams(u.sends[:min(limit, burst)])
 	count = n.checkGrams(q, u.sends[:count], op)
@@ -148,15 +152,12 @@ func differ(a, b []byte) uint64 { return binary.NativeEndian.Uint64(a) ^ binary.
 // from: a processor reads what it has just written in other pieces slowly, and what another one had read before more so.
 func (n *NIC) fillGrams(q *qp, run []ring.Gram, op ring.Opcode) (bytes uint64) {
 	ways, bufs := n.ud.ways[:len(run)], n.tx.bufs[:len(run)]
-	psn, own := q.ud.psn, n.cfg.Profile != engine.ProfileRXE
+	psn := q.ud.psn
 	for i := range run {
 		g, frame := &run[i], bufs[i]
 		w := &q.ud.ways[ways[i]&(waysPerQP-1)]
 		pad := uint8(-g.Len & 3)
-		key := g.QKey
-		if key&qkeyOwn != 0 && own {
-			key = q.ud.qkey // D10
-		}
+		key := n.qkey(q, g.QKey)
 		s := &w.start
 		if !s.fits(int32(len(frame)), pad, op, key, g) {
 			w.begin(int32(len(frame)), pad, op, key, q.qpn, g)
@@ -204,12 +205,14 @@ type flow struct {
 	n     uint8            // where the PSN's word stands; 0: nothing is remembered
 	imm   bool
 	se    bool
+	set   bool   // row is
 	crc   uint32 // of start, as the ICRC counts it
 	from  uint32 // of the CQE: GRHInBuffer, the RoCE kind and the sender's QP number
 	need  uint32 // bytes in the receive buffer
 	at    int    // where the payload stands in the frame
 	end   int    // and the ICRC
 	q     *qp
+	row   proto.Row
 }
 
 const (
@@ -238,7 +241,7 @@ func (n *NIC) learn(f *wire.Frame, r *roceFrame, q *qp) {
 		return
 	}
 	binary.BigEndian.PutUint32(e.start[at:], 0)
-	e.n, e.imm, e.se = uint8(at), r.ud.HasImm, r.ud.Solicited
+	e.n, e.imm, e.se, e.set = uint8(at), r.ud.HasImm, r.ud.Solicited, false
 	e.end, e.at, e.q = r.end-proto.ICRCBytes, r.payload, q
 	e.need = uint32(grhArea + r.length())
 	e.from = uint32(r.kind())<<24 | r.ud.SrcQP
@@ -305,6 +308,9 @@ func (n *NIC) deliverGrams(frames []wire.Frame) int {
 	}
 	entries := x.entries[:q.rq.Run(x.entries[:len(frames)])]
 	entries = entries[:q.rcq.dev.Room(len(entries))]
+	if used := n.deliverGramRow(e, frames, entries); used != 0 {
+		return used
+	}
 	counter := uint16(q.rq.CI())
 	var to *region
 	used, bytes, now := 0, uint64(0), n.time()

@@ -155,12 +155,9 @@ func (n *NIC) build(q *qp, frame []byte, i int, pieces [][]byte) {
 	}
 	w.putHead(frame, len(frame))
 	h := proto.UD{Opcode: proto.OpUDSend, Solicited: d.solicited, Pad: uint8(-d.length & 3), PKey: defaultPKey,
-		DestQP: d.remoteQPN, PSN: q.ud.psn, QKey: d.qkey, SrcQP: q.qpn}
+		DestQP: d.remoteQPN, PSN: q.ud.psn, QKey: n.qkey(q, d.qkey), SrcQP: q.qpn}
 	if n.tx.jobs[i].opcode == ring.OpSendImm {
 		h.Opcode, h.HasImm, h.Imm = proto.OpUDSendImm, true, d.imm
-	}
-	if d.qkey&qkeyOwn != 0 && n.cfg.Profile != engine.ProfileRXE {
-		h.QKey = q.ud.qkey // D10
 	}
 	q.ud.psn = (q.ud.psn + 1) & 0xffffff
 	at := int(w.n)
@@ -175,6 +172,14 @@ func (n *NIC) build(q *qp, frame []byte, i int, pieces [][]byte) {
 	l3 := frame[proto.EthernetBytes:]
 	version := l3[0] >> 4
 	proto.PutICRC(frame[at:], proto.ICRC(l3, version, int(w.n)-proto.EthernetBytes-proto.UDPBytes, at-proto.EthernetBytes))
+}
+
+// qkey gives the Q_Key that a datagram of a request with this one carries.
+func (n *NIC) qkey(q *qp, key uint32) uint32 {
+	if key&qkeyOwn != 0 && n.cfg.Profile != engine.ProfileRXE {
+		return q.ud.qkey // D10
+	}
+	return key
 }
 
 // sendApart sends datagram i, at which decodeUD stopped because it does not go to the wire alone, and returns how
