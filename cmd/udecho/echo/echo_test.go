@@ -224,7 +224,7 @@ func TestOtherProgramsProtocols(t *testing.T) {
 	for _, p := range []string{"pingpong", "perftest"} {
 		t.Run(p, func(t *testing.T) {
 			theirs, mine := addresses(t, "udp")
-			s := serve(t, Config{Device: theirs, Exchange: p, Idle: 50 * time.Millisecond})
+			s := serve(t, Config{Device: theirs, Exchange: p})
 			c := clientConfig(t, mine, s.addr)
 			c.Exchange = p
 			r, err := Ping(ctxOf(t), c)

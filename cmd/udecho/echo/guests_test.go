@@ -203,3 +203,22 @@ func TestASilentSessionEnds(t *testing.T) {
 		t.Errorf("%s", total.Text())
 	}
 }
+
+// TestAClientWithoutAConnectionIsForgotten: the server ends, which has one client to serve.
+func TestAClientWithoutAConnectionIsForgotten(t *testing.T) {
+	theirs, _ := addresses(t, "udp")
+	told := make(chan string, 2)
+	s := serve(t, Config{Device: theirs, Exchange: "pingpong", Idle: 1, Count: 1, OnSession: func(text string) { told <- text }})
+	c, err := net.Dial("tcp", s.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := (exchange.Pingpong{}).Client(ctxOf(t), c, exchange.Info{QPN: 0x100, GID: gidOf(t, "udp:127.0.0.1"), MTU: 1024}); err != nil {
+		t.Fatal(err)
+	}
+	<-told
+	if text := <-told; !strings.HasSuffix(text, "received 0, answered 0, limited 0: through") {
+		t.Errorf("the server says %s", text)
+	}
+}
