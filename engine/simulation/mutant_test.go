@@ -61,7 +61,7 @@ var mutants = []mutant{
 	{name: "sends are flushed in reverse", file: "engine/softnic/qpstate.go",
 		good: "n.completeSendError(q, w, ring.SynFlushed)", bad: "v := *w; defer n.completeSendError(q, &v, ring.SynFlushed)"},
 	{name: "a queue pair sends before RTS and in SQD", file: "engine/softnic/step.go",
-		after: "func (n *NIC) serve(", good: "return 0", bad: "return n.send(q, limit)"},
+		after: "// RESET, INIT, RTR and SQD send nothing.", good: "return 0", bad: "return n.send(q, limit)"},
 	{name: "a frame waits for no receive", file: "engine/softnic/rx.go", cond: true,
 		good: "!allHaveWQE(r.targets[:count])", bad: "false"},
 	{name: "a queue pair in any state receives", file: "engine/softnic/rx.go", cond: true,

@@ -101,6 +101,7 @@ func (n *NIC) serve(q *qp, limit int) int {
 		work := n.flushSends(q, limit)
 		return work + n.flushReceives(q, limit-work)
 	}
+	// RESET, INIT, RTR and SQD send nothing.
 	return 0
 }
 
