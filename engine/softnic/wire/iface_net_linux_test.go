@@ -92,6 +92,13 @@ func TestTheKernelKnowsTheNextHop(t *testing.T) {
 		t.Errorf("at once: %v", err)
 	}
 	addresses(t, "", "lo", "192.0.2.200/32")
+	defer nstest.Link(t, "", "lo", func(h *netlink.Handle, l netlink.Link) error { // which stays, and -count comes here again
+		addr, err := netlink.ParseAddr("192.0.2.200/32")
+		if err != nil {
+			return err
+		}
+		return h.AddrDel(l, addr)
+	})
 	if _, err = n.NextHop(context.Background(), netip.MustParseAddr("192.0.2.200")); !errors.Is(err, syscall.EHOSTUNREACH) {
 		t.Errorf("an address of this host: %v", err)
 	}
