@@ -82,7 +82,7 @@ func (p *vmProgram) sizes(s *vmSide) (some []int) {
 // args are the program's, in the machine.
 func (p *vmProgram) args(t *testing.T, vm *vmtest.Machine, s *vmSide, size int) []string {
 	index := fmt.Sprint(vm.GIDIndex(t, "rxe0", s.guest))
-	args := []string{p.name, "-d", "rxe0", "-s", fmt.Sprint(size), "-n", fmt.Sprint(vmCount), "-e"}
+	args := []string{"stdbuf", "-oL", p.name, "-d", "rxe0", "-s", fmt.Sprint(size), "-n", fmt.Sprint(vmCount), "-e"}
 	if p.protocol == "pingpong" {
 		return append(args, "-g", index, "-r", "500")
 	}
@@ -159,25 +159,30 @@ func (s *vmSide) gidIndex(t *testing.T) int {
 	return 0
 }
 
-// theirClient has one server of ours for a program with all sizes.
+// theirClient has one server of ours for a program with all sizes. The server ends by a signal, not when its last client
+// has been silent for some time: a busy machine's client is silent for long, and hangs when it is forgotten.
 func theirClient(t *testing.T, vm *vmtest.Machine, s *vmSide, p *vmProgram, args []string) {
 	sizes := p.sizes(s)
-	server := s.start(t, append([]string{"serve", s.device, "-n", fmt.Sprint(len(sizes)), "--idle", "1s", "--mode", p.mode}, args...)...)
+	server := s.start(t, append([]string{"serve", s.device, "--mode", p.mode}, args...)...)
 	server.await(t, "listening on ")
 	bytes := 0
+	all, explain := vmCount*uint64(len(sizes)), vm.Watch(t, "rxe0")
 	for _, size := range sizes {
 		out, exit, err := vm.Spawn(vmTime, append(p.args(t, vm, s, size), vmtest.HostAddr4)...).Wait()
 		if exit != 0 || err != nil {
 			_ = server.c.Process.Signal(syscall.SIGTERM) // it may have ended
-			t.Fatalf("%s, %d bytes: exit %d, %v: %s\nour side: %s", p.name, size, exit, err, out, server.report(t).Text())
+			r := server.report(t, 128+int(syscall.SIGTERM))
+			t.Fatalf("%s, %d bytes: exit %d, %v: %s\n%s\nour side: %s", p.name, size, exit, err, out, explain(r.Sent, r.Received), r.Text())
 		}
 		p.lostNone(t, out, size)
 		bytes += size
 	}
-	r := server.report(t)
+	if err := server.c.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Error(err)
+	}
+	r := server.report(t, 128+int(syscall.SIGTERM))
 	delete(r.Drops, engine.DropNoRule.String()) // what else the machine's kernel says, which a packet socket sees
 	want := echo.ServerTotals{Sessions: uint64(len(sizes))}
-	all := vmCount * uint64(len(sizes))
 	if want.Answered = all; p.mode == "sink" {
 		want.Answered, want.Sunk = 0, all
 	}
@@ -191,19 +196,21 @@ func theirServer(t *testing.T, vm *vmtest.Machine, s *vmSide, p *vmProgram, args
 	for _, size := range p.sizes(s) {
 		server := vm.Spawn(vmTime, p.args(t, vm, s, size)...)
 		vm.AwaitListener(t, vmTime, server, exchange.Port)
+		explain := vm.Watch(t, "rxe0")
 		client := append([]string{p.client[0], s.device, vmtest.GuestAddr4, "-s", fmt.Sprint(size), "-n", fmt.Sprint(vmCount), "-i", "0", "--timeout", "10s"}, p.client[1:]...)
-		r := s.start(t, append(client, args...)...).report(t)
+		r := s.start(t, append(client, args...)...).report(t, cli.OK)
 		delete(r.Drops, engine.DropNoRule.String())
 		want := echo.Counts{Sent: vmCount, SentBytes: vmCount * uint64(size)}
 		if p.mode == "echo" {
 			want.Received, want.RecvBytes, want.Unique = want.Sent, want.SentBytes, want.Sent
 		}
 		if r.Counts != want || len(r.Drops) != 0 {
-			t.Errorf("%d bytes: %+v, want %+v: %s", size, r.Counts, want, r.Text())
+			t.Errorf("%d bytes: %+v, want %+v: %s\n%s", size, r.Counts, want, r.Text(), explain(r.Sent, r.Received))
+			server.Kill()
 		}
 		out, exit, err := server.Wait()
 		if exit != 0 || err != nil {
-			t.Errorf("%s, %d bytes: exit %d, %v", p.name, size, exit, err)
+			t.Errorf("%s, %d bytes: exit %d, %v: %s\n%s", p.name, size, exit, err, out, explain(r.Sent, r.Received))
 		}
 		p.lostNone(t, out, size)
 	}
@@ -291,15 +298,16 @@ func (p *vmProcess) await(t *testing.T, what string) {
 	}
 }
 
-// report waits for the end.
-func (p *vmProcess) report(t *testing.T) *echo.Report {
+// report waits for the end, which a signal brings when it does not come: a process that waits in vain tells what it has.
+func (p *vmProcess) report(t *testing.T, code int) *echo.Report {
 	t.Helper()
-	limit := time.AfterFunc(vmTime, func() { _ = p.c.Process.Kill() }) // it may have ended
-	defer limit.Stop()
-	err := p.c.Wait()
+	for limit, s := range map[time.Duration]os.Signal{vmTime: syscall.SIGTERM, vmTime + 10*time.Second: syscall.SIGKILL} {
+		defer time.AfterFunc(limit, func() { _ = p.c.Process.Signal(s) }).Stop() // it may have ended
+	}
+	_ = p.c.Wait() // the code says it
 	r := &echo.Report{ServerTotal: new(echo.ServerTotals)}
-	if wrong := json.Unmarshal(p.out.Bytes(), r); wrong != nil || err != nil || p.c.ProcessState.ExitCode() != cli.OK {
-		t.Errorf("%s: %v, %v\n%s%s", p.c, err, wrong, p.out.String(), p.said.String())
+	if err := json.Unmarshal(p.out.Bytes(), r); err != nil || p.c.ProcessState.ExitCode() != code {
+		t.Errorf("%s: %v, %v\n%s%s", p.c, p.c.ProcessState, err, p.out.String(), p.said.String())
 	}
 	return r
 }

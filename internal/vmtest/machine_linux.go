@@ -151,7 +151,6 @@ func (m *Machine) makeTap(t testing.TB) {
 	m.Tap = "vm0"
 	tap := &netlink.Tuntap{LinkAttrs: netlink.NewLinkAttrs(), Mode: netlink.TUNTAP_MODE_TAP}
 	tap.Name = m.Tap
-	tap.HardwareAddr, _ = net.ParseMAC("02:b1:00:00:00:01")
 	if err := netlink.LinkAdd(tap); err != nil {
 		t.Skipf("needs vm: no tap: %v", err)
 	}
@@ -166,6 +165,13 @@ func (m *Machine) makeTap(t testing.TB) {
 			if err := h.AddrAdd(l, addr); err != nil {
 				return fmt.Errorf("address %s: %w", a, err)
 			}
+		}
+		mac, err := net.ParseMAC(hostMAC)
+		if err == nil {
+			err = h.LinkSetHardwareAddr(l, mac) // which making a tap leaves out
+		}
+		if err != nil {
+			return err
 		}
 		return h.LinkSetUp(l)
 	})
@@ -211,7 +217,7 @@ func (m *Machine) boot(dir string) error {
 		"-device", "virtserialport,chardev=channel,name=vmtest,nr=1"}
 	if m.Tap != "" {
 		args = append(args, "-netdev", "tap,id=net,ifname="+m.Tap+",script=no,downscript=no",
-			"-device", "virtio-net-pci,netdev=net,mac=02:b1:00:00:00:02")
+			"-device", "virtio-net-pci,netdev=net,mac="+guestMAC)
 	}
 	m.qemu = exec.Command("qemu-system-x86_64", args...)
 	m.qemu.Stdout, m.qemu.Stderr = m.console, m.console

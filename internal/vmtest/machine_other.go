@@ -44,6 +44,12 @@ func (*Machine) GIDIndex(testing.TB, string, string) int { return 0 }
 // RXECounters does nothing.
 func (*Machine) RXECounters(testing.TB, string) map[string]uint64 { return nil }
 
+// State does nothing.
+func (*Machine) State() string { return "" }
+
+// Watch does nothing.
+func (*Machine) Watch(testing.TB, string) func(sent, received uint64) string { return nil }
+
 // Wait does nothing.
 func (*Process) Wait() (string, int, error) { return "", -1, nil }
 

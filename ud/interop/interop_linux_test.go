@@ -44,11 +44,12 @@ func programs(t *testing.T, vm *vmtest.Machine) []program {
 
 // start starts the program as a server, or as a client of host.
 func (p *program) start(vm *vmtest.Machine, host ...string) *vmtest.Process {
-	return vm.Spawn(runTime, append(append([]string{p.name}, p.args...), host...)...)
+	line := append([]string{"stdbuf", "-oL", p.name}, p.args...) // what a killed one has printed counts
+	return vm.Spawn(runTime, append(line, host...)...)
 }
 
 // ended fails the test unless the program ended well, which none of them does without its last datagram.
-func (p *program) ended(t *testing.T, run *vmtest.Process) {
+func (p *program) ended(t *testing.T, run *vmtest.Process, explain func() string) {
 	t.Helper()
 	out, exit, err := run.Wait()
 	said := fmt.Sprintf("%d iters in", iterations)
@@ -56,7 +57,7 @@ func (p *program) ended(t *testing.T, run *vmtest.Process) {
 		said = fmt.Sprintf(" %d ", iterations)
 	}
 	if exit != 0 || err != nil || !strings.Contains(out, said) {
-		t.Errorf("%s: exit %d, %v, want %q: %s", p.name, exit, err, said, out)
+		t.Errorf("%s: exit %d, %v, want %q: %s\n%s", p.name, exit, err, said, out, explain())
 	}
 }
 
@@ -80,17 +81,21 @@ func TestKernelRXE(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer l.Close()
+			explain := vm.Watch(t, "rxe0")
 			run := p.start(vm, vmtest.HostAddr4)
-			serve(t, ep, p.echo)
-			p.ended(t, run)
+			received, sent := serve(t, ep, p.echo)
+			p.ended(t, run, func() string { return explain(sent, received) })
 		})
 		t.Run(p.name+"/server", func(t *testing.T) {
 			run := p.start(vm)
 			vm.AwaitListener(t, runTime, run, exchange.Port)
-			if err := ask(ep, p.protocol, p.echo); err != nil {
-				t.Error(err)
+			explain := vm.Watch(t, "rxe0")
+			sent, received, err := ask(ep, p.protocol, p.echo)
+			if err != nil {
+				t.Errorf("%v\n%s", err, explain(sent, received))
+				run.Kill()
 			}
-			p.ended(t, run)
+			p.ended(t, run, func() string { return explain(sent, received) })
 		})
 		if err := ep.Close(); err != nil {
 			t.Error(err)
@@ -99,7 +104,7 @@ func TestKernelRXE(t *testing.T) {
 }
 
 // serve takes, and answers, what a client sends.
-func serve(t *testing.T, ep *ud.Endpoint, echo bool) {
+func serve(t *testing.T, ep *ud.Endpoint, echo bool) (received, sent uint64) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), runTime)
 	defer cancel()
@@ -110,41 +115,47 @@ func serve(t *testing.T, ep *ud.Endpoint, echo bool) {
 		}
 		if err != nil {
 			t.Errorf("datagram %d of %d: %v", n, iterations, err)
-			return
+			return received, sent
 		}
 		m.Release()
+		received++
 		if err := ep.Commit(); err != nil {
 			t.Error(err)
-			return
+			return received, sent
+		}
+		if echo {
+			sent++
 		}
 	}
+	return received, sent
 }
 
 // ask sends to a server, and waits for each answer.
-func ask(ep *ud.Endpoint, p exchange.Protocol, echo bool) error {
+func ask(ep *ud.Endpoint, p exchange.Protocol, echo bool) (sent, received uint64, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), runTime)
 	defer cancel()
 	r, err := ep.Dial(ctx, fmt.Sprintf("%s:%d", vmtest.GuestAddr4, exchange.Port), p, exchange.Info{})
 	if err != nil {
-		return err
+		return 0, 0, err
 	}
 	defer r.Close()
 	if err := r.Session.Sync(ctx); err != nil {
-		return err
+		return 0, 0, err
 	}
 	pace := time.NewTicker(200 * time.Microsecond) // nobody can refuse a datagram: a slow receiver loses it
 	defer pace.Stop()
 	for n := range iterations {
 		buf, err := ep.Reserve(r.Peer, size)
 		if err != nil {
-			return err
+			return sent, received, err
 		}
 		for i := range buf {
 			buf[i] = 0x7b // as ibv_ud_pingpong fills it
 		}
 		if err := ep.Commit(); err != nil {
-			return err
+			return sent, received, err
 		}
+		sent++
 		if !echo {
 			ep.Poll(nil)
 			<-pace.C
@@ -152,12 +163,13 @@ func ask(ep *ud.Endpoint, p exchange.Protocol, echo bool) error {
 		}
 		m, err := ep.Recv(ctx)
 		if err != nil {
-			return fmt.Errorf("answer %d of %d: %w", n, iterations, err)
+			return sent, received, fmt.Errorf("answer %d of %d: %w", n, iterations, err)
 		}
+		received++
 		if len(m.Data) != size {
-			return fmt.Errorf("answer %d has %d bytes, want %d", n, len(m.Data), size)
+			return sent, received, fmt.Errorf("answer %d has %d bytes, want %d", n, len(m.Data), size)
 		}
 		m.Release()
 	}
-	return errors.Join(r.Session.Finish(ctx), r.Close())
+	return sent, received, errors.Join(r.Session.Finish(ctx), r.Close())
 }
