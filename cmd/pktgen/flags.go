@@ -62,7 +62,7 @@ var flagTable = []flagSpec{
 	{name: "burst", value: "0", usage: "frames for each doorbell at most; 0: chosen; to catch up, several ring at once", on: onSend},
 	{name: "latency", value: "all", usage: "all, sample:N (every N-th packet of a flow) or off", on: onAll},
 	{name: "drain", value: "100ms", usage: "wait for late frames after the last one sent, at most 60s", on: onSend},
-	{name: "on-late", value: "burst", usage: "missed departures: burst (catch up by 64, then slip), skip (catch up by 64, leave out the rest) or slip", on: onSend},
+	{name: "on-late", value: "burst", usage: "missed departures: burst (catch up by 64, whatever --burst says, then slip), skip (catch up by 64, leave out the rest) or slip", on: onSend},
 	{name: "no-tag", usage: "frames carry no tag: counts only; to send, smaller ones", on: onAll, boolean: true},
 	{name: "run", usage: "run token that tx and a separate rx share (tx prints it)", on: onAll},
 	{name: "hello", usage: "add marked frames before and after the run, the last with totals", on: onSend, boolean: true},

@@ -63,7 +63,7 @@ func TestOpenFilesAreWrittenInPlace(t *testing.T) {
 	if _, err := f.WriteString("before\n"); err != nil {
 		t.Fatal(err)
 	}
-	if code, _, stderr := pktgen("tx", "loop:", "-n", "1", "-i", "0", "--report", fmt.Sprintf("/dev/fd/%d", f.Fd())); code != 0 {
+	if code, _, stderr := pktgen("tx", "loop:", "--rx", "loop:", "-n", "1", "-i", "0", "--report", fmt.Sprintf("/dev/fd/%d", f.Fd())); code != 0 {
 		t.Fatal(stderr)
 	}
 	if got := string(must(os.ReadFile(file))); !strings.HasPrefix(got, "before\n{") || !strings.HasSuffix(got, "}\n") {
@@ -72,7 +72,7 @@ func TestOpenFilesAreWrittenInPlace(t *testing.T) {
 	if err := os.Symlink("out", link); err != nil {
 		t.Fatal(err)
 	}
-	if code, _, stderr := pktgen("tx", "loop:", "-n", "1", "-i", "0", "--report", link); code != 0 {
+	if code, _, stderr := pktgen("tx", "loop:", "--rx", "loop:", "-n", "1", "-i", "0", "--report", link); code != 0 {
 		t.Fatal(stderr)
 	}
 	info := must(os.Lstat(link))

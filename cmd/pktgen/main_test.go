@@ -101,6 +101,7 @@ func TestBadRequests(t *testing.T) {
 		{"tx loop: --tso 0 --proto tcp", `tso "0": must be more than 15; use 16 to 65535`},
 		{"tx loop: --tso 17", `tso "17": must be more than 17; use 18 to 65535`},
 		{"tx loop: --tso 100 --payload 15", `payload "15": must be more than 17; use 18 to 65536`},
+		{"tx loop: --no-tag --hello", `hello: marks frames by a tag, and --no-tag leaves tags out; use one of the two`},
 		{"tx loop: --ttl 0", `ttl "0": must be more than 0; use 1 to 255`},
 		{"tx loop: --flows 10 --src 10.0.0.0/8:rand --sport 7", `flows "10": the fields take only 1 different values; widen --src, --dst, --sport or --dport to at least as many (all of them step together, so their numbers should have no common divisor; one with :rand does not count, its values may repeat)`},
 		{"tx loop: --flows 17m", `flows "17m": out of range; use 0 to 16777216`},

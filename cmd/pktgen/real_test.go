@@ -176,6 +176,17 @@ func TestReceiverAloneTakesWhatItIsAskedFor(t *testing.T) {
 	}
 }
 
+// TestALoopWithoutAnotherEnd: what was sent there did not leave the process, and the run failed.
+func TestALoopWithoutAnotherEnd(t *testing.T) {
+	for _, more := range []string{"", "--hello", "-r 100kpps", "--no-tag"} {
+		code, out, stderr := pktgen(append([]string{"tx", "loop:nobody", "-n", "10", "-i", "0"}, strings.Fields(more)...)...)
+		want := "nobody has the other port of loop:nobody, and all frames were dropped (no_peer): a loop lives within one process; use --rx loop:nobody\n"
+		if code != cli.Failed || !strings.HasSuffix(stderr, want) || !strings.Contains(out, "failed: nobody has") {
+			t.Errorf("%s: exit code %d: %s%s", more, code, out, stderr)
+		}
+	}
+}
+
 // TestBothHellosAreReceived by the receiver of the same process.
 func TestBothHellosAreReceived(t *testing.T) {
 	for _, port := range []string{"loop:", "loop:?delay=1ms", "loop:?mode=goroutine"} {

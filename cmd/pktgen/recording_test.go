@@ -60,7 +60,7 @@ func TestRecordingsAreNotEmptied(t *testing.T) {
 		{"probe pcap:" + path, 0, ""},
 		{"plan -o none pcap:" + path, 0, ""},
 		{"rx pcap:" + path + " --no-tag -n 7 -o none -i 0 --assert received==7", 0, ""},
-		{"tx loop: --rx pcap:" + path + " -n 1 -o none -i 0 --drain 1ms", 0, ""},
+		{"tx pcap:" + filepath.Join(t.TempDir(), "y.pcap") + " --rx pcap:" + path + " -n 1 -o none -i 0 --drain 1ms", 0, ""},
 		{"tx pcap:" + path + " -r 50%", cli.Usage, "speed"},
 		{"tx pcap:" + path + " --rx loop:?spede=1", cli.Usage, "spede"},
 		{"tx pcap:" + path + " --run nonsense", cli.Usage, "1.RUNID.START.BOOT.FLOWS"},

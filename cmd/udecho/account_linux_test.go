@@ -150,6 +150,36 @@ func TestKilledPeers(t *testing.T) {
 	}
 }
 
+// TestADeviceThatGoes: a client says so, and not what its queues make of it.
+func TestADeviceThatGoes(t *testing.T) {
+	for _, mode := range [][]string{{"ping", "--event"}, {"ping", "-r", "2kpps"}} {
+		p := paths(t)[1]
+		server(t, p.far, p.meet)
+		ended := make(chan string, 1)
+		go func() {
+			code, _, errs := runs(t, append(mode, p.near, p.meet, "-n", "100000000", "-i", "0", "--timeout", "5s", "-o", "none")...)
+			ended <- fmt.Sprint(code, " ", errs)
+		}()
+		p.await(t)
+		nstest.Delete(t, "", strings.TrimPrefix(p.near, "packet:"))
+		want := fmt.Sprintf("1 udecho: device %q: interface vanished (network is down)\n", p.near)
+		if got := <-ended; got != want {
+			t.Errorf("%v: %s, want %s", mode, got, want)
+		}
+	}
+}
+
+// TestLoopbackInterfaces: the kernel takes no datagrams from 127.0.0.1 that did not come from its own sockets.
+func TestLoopbackInterfaces(t *testing.T) {
+	nstest.Need(t)
+	for _, args := range []string{"serve packet:lo --listen 127.0.0.1:0", "ping packet:lo 127.0.0.1:1"} {
+		want := `device "packet:lo": 127.0.0.1 is a loopback address, and the kernel takes such datagrams from its own sockets only; use udp:127.0.0.1`
+		if code, out, errs := runs(t, strings.Fields(args)...); code != cli.Usage || out != "" || !strings.Contains(errs, want) {
+			t.Errorf("%s: exit code %d: %s", args, code, errs)
+		}
+	}
+}
+
 // flood sends 20,000 datagrams of chance, half of which begin as RoCE does.
 func flood(t *testing.T, to string) {
 	t.Helper()

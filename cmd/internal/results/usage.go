@@ -31,7 +31,7 @@ func Usage(thing, value, hint string) error {
 }
 
 // Reason is the text of an error about a device without the names of the layers
-// in front, and without the device string again, with which each layer begins.
+// in front, and without the device string again, with which each layer begins or ends.
 func Reason(uri string, err error) string {
 	name, _, _ := strings.Cut(uri, "?")
 	s := err.Error()
@@ -41,13 +41,13 @@ func Reason(uri string, err error) string {
 	}
 	for more := true; more; {
 		more = false
-		for _, prefix := range []string{"device: ", "ud: ", "wire: ", "bad parameter: ", uri + ": ", uri + " ", name + ": ", name + " "} {
+		for _, prefix := range []string{"device: ", "ud: ", "engine: ", "softnic: ", "wire: ", "bad parameter: ", uri + ": ", uri + " ", name + ": ", name + " "} {
 			if rest, ok := strings.CutPrefix(s, prefix); ok {
 				s, more = rest, true
 			}
 		}
 	}
-	return s
+	return strings.TrimSuffix(s, ": "+name)
 }
 
 // Plain is an error with the text of Reason, and the error itself behind it.

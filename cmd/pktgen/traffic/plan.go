@@ -127,6 +127,8 @@ func (c *Config) fill(tx, rx *PortFacts) error {
 		return results.Usage("flows", strconv.Itoa(c.Flows), fmt.Sprintf("the tag numbers at most %d flows", MaxFlows))
 	case c.Flows > 0 && c.Flows < c.Queues:
 		return results.Usage("flows", strconv.Itoa(c.Flows), fmt.Sprintf("a flow belongs to one queue; use at least %d, one for each of --queues", c.Queues))
+	case c.Hello && c.NoTag:
+		return results.Usage("hello", "", "marks frames by a tag, and --no-tag leaves tags out; use one of the two")
 	case c.Drain > MaxDrain:
 		return results.Usage("drain", c.Drain.String(), "the tag's clock wraps; use at most 60s")
 	}

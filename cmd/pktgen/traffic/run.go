@@ -257,6 +257,14 @@ func readHostStalls() hostStalls {
 	return hostStalls{gc: uint64(gc.NumGC), involuntary: involuntarySwitches()}
 }
 
+// nobodyThere is the error of a run whose every frame met a loop without another end.
+func nobodyThere(r *Report) error {
+	if n := r.Drops[engine.DropNoPeer.String()]; n == 0 || n < r.Sent || r.TX == nil {
+		return nil
+	}
+	return fmt.Errorf("nobody has the other port of %s, and all frames were dropped (no_peer): a loop lives within one process; use --rx %s", r.TX.URI, r.TX.Name)
+}
+
 // conclude names the outcome.
 func (x *session) conclude(r *Report, ring uint64) error {
 	r.RingDrops = ring
@@ -264,7 +272,7 @@ func (x *session) conclude(r *Report, ring uint64) error {
 	if x.send != nil {
 		err = x.send.err
 	}
-	err = errors.Join(err, x.recvErr)
+	err = errors.Join(err, x.recvErr, nobodyThere(r))
 	switch {
 	case err != nil:
 		r.Outcome, r.Error = "failed", err.Error()

@@ -83,7 +83,7 @@ func (x *client) pour() error {
 			}
 		}
 	}
-	return x.ep.Err()
+	return x.err()
 }
 
 // discard takes completions, and answers that nobody wants.
@@ -101,7 +101,7 @@ func (x *client) settle() error {
 	for x.dev.Counters().TxFrames-x.first.TxFrames < x.r.Sent && x.clk.Now() < end && x.ctx.Err() == nil {
 		x.discard()
 	}
-	return x.ep.Err()
+	return x.err()
 }
 
 // askPeer asks until the peer has all, or its count has stood still for the timeout.

@@ -57,6 +57,13 @@ func open(c *Config, payload int) (e *end, err error) {
 	if c.GIDIndex >= len(gids) {
 		return refuse(results.Usage("gid-index", fmt.Sprint(c.GIDIndex), fmt.Sprintf("%s has %d GIDs: %s", caps.Name, len(gids), gidList(gids))))
 	}
+	if a := gids[c.GIDIndex].GID.Addr(); a.IsLoopback() && caps.Kind != "udp" {
+		why := fmt.Sprintf("%v is a loopback address, and the kernel takes such datagrams from its own sockets only; use udp:%v", a, a)
+		if len(gids) > 1 {
+			why += ", or another --gid-index of " + gidList(gids)
+		}
+		return refuse(results.Usage("device", c.Device, why))
+	}
 	depth := min(c.Depth, caps.MaxSendWR, caps.MaxRecvWR)
 	cfg := ud.Config{SendDepth: depth, RecvDepth: depth, Payload: payload, Inline: c.Inline, SignalEvery: c.SignalEvery,
 		QKey: c.QKey, PSN: rand.Uint32N(1 << 24), GID: gids[c.GIDIndex].GID}
@@ -113,6 +120,27 @@ func gidList(gids []engine.GIDEntry) string {
 		names = append(names, fmt.Sprintf("%d %v", g.Index, g.GID))
 	}
 	return strings.Join(names, ", ")
+}
+
+// err is what has gone wrong: at the device, whose queues then tell no more than that they were flushed, or else at the
+// endpoint.
+func (e *end) err() error {
+	if err := e.dev.Err(); err != nil {
+		return err
+	}
+	return e.ep.Err()
+}
+
+// cause is the error that a user is told of one that ended a run: its device's, if that is it, without the names of the
+// layers that it came through.
+func (e *end) cause(uri string, err error) error {
+	switch broken := e.dev.Err(); {
+	case err == nil:
+		return nil
+	case broken != nil:
+		return fmt.Errorf("device %q: %w", uri, results.Plain(uri, broken))
+	}
+	return results.Plain(uri, err)
 }
 
 func (e *end) close() error {
@@ -281,9 +309,10 @@ func (x *client) finish(why error) (*Report, error) {
 	if now.WeakICRCs > x.first.WeakICRCs {
 		r.Notes = append(r.Notes, fmt.Sprintf("%d answers had an ICRC right for an IPv4 identification that only their sender knows: 16 bits weaker", now.WeakICRCs-x.first.WeakICRCs))
 	}
-	if err := x.dev.Err(); err != nil && why == nil {
+	if err := x.err(); err != nil && why == nil {
 		why = err
 	}
+	why = x.cause(x.c.Device, why)
 	if why == nil && x.ctx.Err() != nil {
 		r.Outcome = "interrupted"
 		why = context.Canceled

@@ -60,7 +60,7 @@ func (x *client) pingPong() error {
 			return nil
 		}
 	}
-	return x.ep.Err()
+	return x.err()
 }
 
 // once sends a datagram and looks for its answer until that is lost.
@@ -179,7 +179,7 @@ func (s *scheduledRun) run() error {
 		switch {
 		case done && (r.Unique == s.next || now-lastSent >= int64(s.c.Timeout)):
 			r.ElapsedNS = max(r.ElapsedNS, lastSent-s.start)
-			return s.ep.Err()
+			return s.err()
 		case s.stopped():
 			r.Unsent = due - s.next
 			r.ElapsedNS = max(r.ElapsedNS, lastSent-s.start)

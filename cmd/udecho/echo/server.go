@@ -88,7 +88,7 @@ func (s *server) run(asked, until context.Context, l net.Listener) (*Report, err
 		s.c.OnReady(l.Addr())
 	}
 	start := s.clk.Now()
-	err := s.answer(inner)
+	err := s.cause(s.c.Device, s.answer(inner))
 	stop()
 	l.Close()
 	done.Wait()
@@ -257,7 +257,7 @@ func (s *server) answer(ctx context.Context) error {
 				if ctx.Err() != nil {
 					return nil
 				}
-				if err := s.ep.Err(); err != nil {
+				if err := s.err(); err != nil {
 					return err
 				}
 				if s.c.Event || idle > 1<<16 { // nobody for milliseconds
