@@ -158,7 +158,7 @@ func TestADeviceThatGoes(t *testing.T) {
 		server(t, p.far, p.meet)
 		ended := make(chan string, 1)
 		go func() {
-			code, _, errs := runs(t, append(mode, p.near, p.meet, "-n", "100000000", "-i", "0", "--timeout", "5s", "-o", "none")...)
+			code, _, errs := runs(t, append(mode, p.near, p.meet, "-n", "100000000", "-i", "0", "--timeout", "200ms", "-o", "none")...)
 			ended <- fmt.Sprint(code, " ", errs)
 		}()
 		p.await(t)
