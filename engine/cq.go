@@ -136,8 +136,12 @@ func (c *CQ) Poll(wc []Completion) (int, error) {
 	}
 	n := 0
 	if len(wc) != 0 {
-		if _, ok := c.ring.Peek(); ok || c.dev.b.Progress(pollBudget) > 0 {
-			n = c.drain(wc)
+		e, ok := c.ring.Peek()
+		if !ok && c.dev.b.Progress(pollBudget) > 0 {
+			e, ok = c.ring.Peek()
+		}
+		if ok {
+			n = c.drain(e, wc)
 		}
 		if n == 0 && c.overrun != nil && c.overrun.Load() != 0 {
 			c.owner.leave()
@@ -148,14 +152,11 @@ func (c *CQ) Poll(wc []Completion) (int, error) {
 	return n, nil
 }
 
-func (c *CQ) drain(wc []Completion) (n int) {
-	e, ok := c.ring.Peek()
-	if !ok {
-		return 0
-	}
+// drain takes completions from e on, the next.
+func (c *CQ) drain(e *ring.CQE, wc []Completion) (n int) {
 	qps := *c.dev.qps.Load()
 	strays := uint64(0)
-	for ok && n < len(wc) {
+	for ok := true; ok && n < len(wc); {
 		var q *QP
 		if i := e.UserIndex(); uint(i) < uint(len(qps)) {
 			q = qps[i]

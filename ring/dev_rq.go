@@ -72,7 +72,7 @@ func (d *DevRQ) Run(segs []Seg) (n int) {
 	slot := int(d.ci & d.mask)
 	segs = segs[:min(len(segs), int(d.pi-d.ci))]
 	edge := min(len(segs), int(d.mask)+1-slot)
-	if n = onePieces(d.mem[slot*d.stride:], d.stride, segs[:edge]); n == edge {
+	if n = onePieces(d.mem[slot*d.stride:], d.stride, segs[:edge]); n == edge && edge < len(segs) {
 		n += onePieces(d.mem, d.stride, segs[edge:])
 	}
 	return n

@@ -149,9 +149,11 @@ func PutEth(w []Block, csum uint8, mss uint16, hdr []byte) (ds int) {
 // PutDatagram writes the datagram segment of a UD WQE: the address as it was
 // made once, patched with Q_Key and QP number. Data follows at unit 4.
 func PutDatagram(w *Block, av *AV, qkey, qpn uint32) {
-	*(*AV)(w[16:64]) = *av
 	put64(w[16:24], uint64(qkey)<<32)
 	put32(w[24:28], avLong|qpn&0xffffff)
+	*(*[4]byte)(w[28:32]) = *(*[4]byte)(av[12:16]) // in pieces, because one copy would be a call
+	*(*[16]byte)(w[32:48]) = *(*[16]byte)(av[16:32])
+	*(*[16]byte)(w[48:64]) = *(*[16]byte)(av[32:48])
 }
 
 // PutData writes a pointer at unit ds.

@@ -91,7 +91,7 @@ var mutants = []mutant{
 	{name: "a row of receives takes the first number for all", file: "engine/cq.go",
 		after: "func (q *QP) completeRecvs(", good: "w.WRID = ids[i]", bad: "w.WRID = ids[0]"},
 	{name: "a datagram of a run leaves its number in the first half of its place", file: "engine/encode_ud.go",
-		good: "ids[gramBlocks*i] = wr.ID", bad: "ids[i] = wr.ID"},
+		good: "ids[at] = wrs[i].ID", bad: "ids[i] = wrs[i].ID"},
 	{name: "the last datagram of a run goes twice", file: "engine/softnic/ud_run.go",
 		good: "q.sq.AdvanceGrams(room)", bad: "q.sq.AdvanceGrams(room - 1)"},
 	{name: "the last datagram of a row goes twice", file: "engine/softnic/ud_row.go",

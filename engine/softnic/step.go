@@ -25,7 +25,10 @@ func (n *NIC) Step(budget int) int {
 		return 0
 	}
 	n.now, n.held = 0, notHeld
-	work := n.serveQueues(budget)
+	work := 0
+	if n.sendsWait() {
+		work = n.serveQueues(budget)
+	}
 	if n.unflushed {
 		n.unflushed = false
 		n.flushWire()
@@ -54,7 +57,17 @@ func (n *NIC) flushWire() {
 	n.unflushed = n.wire.Pending() > 0
 }
 
-// serveQueues gives each QP a turn of at most one burst, beginning with another one at each Step, and goes
+// sendsWait reports whether serveQueues may have something to do.
+func (n *NIC) sendsWait() bool {
+	for _, q := range n.active {
+		if q.state != engine.StateRTS || q.sq.Pending() != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// serveQueues gives each QP a turn of at most one burst, beginning with another one at each call, and goes
 // round again while there is budget and somebody did something and is not known to be done.
 func (n *NIC) serveQueues(budget int) int {
 	work := 0
@@ -66,9 +79,6 @@ func (n *NIC) serveQueues(budget int) int {
 				at -= len(n.active)
 			}
 			q := n.active[at]
-			if q.state == engine.StateRTS && q.sq.Pending() == 0 {
-				continue
-			}
 			did := n.serve(q, min(budget-work, burst))
 			work += did
 			round = round || did > 0 && (q.state != engine.StateRTS || q.sq.More())

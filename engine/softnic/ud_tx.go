@@ -26,10 +26,11 @@ type udSender struct {
 // sendUD is send for a UD queue pair: a run of datagrams that go to the wire alone is sent as a burst, any other one
 // by itself.
 func (n *NIC) sendUD(q *qp, limit int) int {
-	if q.sq.Pending() == 0 {
+	blocks := q.sq.Pending()
+	if blocks == 0 {
 		return 0
 	}
-	if sent, ok := n.sendGrams(q, limit); ok {
+	if sent, ok := n.sendGrams(q, min(limit, (blocks+1)/2)); ok { // a datagram of the common kinds has two
 		return sent
 	}
 	s := &n.tx

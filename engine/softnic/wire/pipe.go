@@ -376,7 +376,10 @@ func (r *pipeRx) know(tail uint64) { r.tail, r.end = tail, r.p.endOf(tail, r.end
 
 // next fills frames with what has arrived at the time now.
 func (r *pipeRx) next(frames []Frame, now int64) int {
-	r.look(len(frames))
+	if r.look(len(frames)); r.tail == r.head {
+		r.given = 0
+		return 0
+	}
 	data, desc, mask, head := r.p.data, r.p.desc, r.p.units-1, r.head
 	frames = frames[:min(len(frames), int(r.tail-head))]
 	bytes := uint64(0)
