@@ -9,6 +9,8 @@ import (
 	"github.com/cilium/ebpf"
 	bpflink "github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
+
+	"github.com/bluering/bluering/internal/barrier"
 )
 
 // xdp is a wire on a kernel interface, by AF_XDP sockets: one for each receive queue, and one to send by.
@@ -24,8 +26,9 @@ import (
 type xdp struct {
 	kernelWire[*xdpTx]
 	queues []xdpQueue
-	turn   int // the queue whose frames Next gives
-	held   int // frames given by the last Next and not released
+	turn   int  // the queue whose frames Next gives
+	looks  uint // fruitless ones
+	held   int  // frames given by the last Next and not released
 	link   bpflink.Link
 	prog   *ebpf.Program
 	leaves bool // it leaves neighbour discovery to the kernel
@@ -48,7 +51,7 @@ type xdpQueue struct {
 	comp   xring
 	seen   uint32 // consumer of rx
 	put    uint32 // producer of fill
-	owed   bool   // the kernel has not been told of them yet
+	owed   int    // frames released that the kernel has not been given yet
 }
 
 // addrBits is how many bits of an address say where a chunk is; those above, in copy mode, where the frame is in it
@@ -58,6 +61,10 @@ const addrBits = 48
 // next fills frames from the first that is not released.
 func (q *xdpQueue) next(frames []Frame) int {
 	n := min(len(frames), int(atomic.LoadUint32(q.rx.prod)-q.seen)) // partner: the kernel's release store
+	if n == 0 {
+		q.foresee()
+		return 0
+	}
 	for i := range frames[:n] {
 		d := &q.rx.descs[(q.seen+uint32(i))&q.rx.mask]
 		at := d.Addr&(1<<addrBits-1) + d.Addr>>addrBits
@@ -67,27 +74,31 @@ func (q *xdpQueue) next(frames []Frame) int {
 	return n
 }
 
-// release takes the first n frames back, for the kernel to fill again. It is told later, by settle: the stores meet lines
-// that the kernel is at, and whoever waits for what was received need not wait for them too.
-func (q *xdpQueue) release(n int) (bytes uint64) {
-	for i := 0; i < n; i++ {
+// foresee has what the next frame changes fetched, so that these lines come at once when it does, and not one after the
+// other: its descriptor, by a load whose value does not matter, and the beginning of the free frame that the kernel fills
+// next, if it has none left of a frame that it dropped.
+func (q *xdpQueue) foresee() {
+	atomic.LoadUint32(&q.rx.descs[q.seen&q.rx.mask].Len)
+	at := q.fill.addrs[q.seen&q.fill.mask] & (1<<addrBits - 1)
+	barrier.Prefetch(&q.mem[at+unix.XDP_PACKET_HEADROOM])
+}
+
+// settle gives the released frames back, for the kernel to fill again, and returns their bytes. It is not for Release to do:
+// the stores meet lines that the kernel is at, and whoever waits for what was received need not wait for them too.
+func (q *xdpQueue) settle() (bytes uint64) {
+	if q.owed == 0 {
+		return 0
+	}
+	for ; q.owed > 0; q.owed-- {
 		d := &q.rx.descs[q.seen&q.rx.mask]
 		bytes += uint64(d.Len)
 		q.fill.addrs[q.put&q.fill.mask] = d.Addr & q.mask
 		q.seen++
 		q.put++
 	}
-	q.owed = true
+	barrier.StoreRelease32(q.rx.cons, q.seen) // partner: the kernel's acquire load
+	barrier.StoreRelease32(q.fill.prod, q.put)
 	return bytes
-}
-
-// settle tells the kernel of what was released.
-func (q *xdpQueue) settle() {
-	if q.owed {
-		q.owed = false
-		atomic.StoreUint32(q.rx.cons, q.seen) // partner: the kernel's acquire load
-		atomic.StoreUint32(q.fill.prod, q.put)
-	}
 }
 
 // Flush offers the committed frames to the kernel. Those it has no room for stay pending.
@@ -114,7 +125,7 @@ func (w *xdp) Next(frames []Frame) int {
 	if w.closed {
 		return 0
 	}
-	w.queues[w.turn].settle()
+	w.settle()
 	if w.held > 0 {
 		w.held = w.queues[w.turn].next(frames)
 		return w.held
@@ -131,9 +142,17 @@ func (w *xdp) Next(frames []Frame) int {
 			drive(q.fd)
 		}
 	}
-	w.look()
+	if w.looks++; w.looks%looksPerClock == 0 {
+		w.look()
+	}
 	return 0
 }
+
+// looksPerClock is how many fruitless looks there are to one at the clock, of a wire that is not waited for.
+const looksPerClock = 64
+
+// settle is for the queue whose frames Next gave. No other has any that were released.
+func (w *xdp) settle() { w.stats.RxBytes += w.queues[w.turn].settle() }
 
 func (w *xdp) Release(n int) {
 	if w.held == 0 {
@@ -142,7 +161,7 @@ func (w *xdp) Release(n int) {
 	n = min(n, w.held)
 	w.held -= n
 	w.stats.RxFrames += uint64(n)
-	w.stats.RxBytes += w.queues[w.turn].release(n)
+	w.queues[w.turn].owed += n
 }
 
 // txAgain is how soon frames that the kernel refused are tried again by a wire that is waited for, and those it was
@@ -153,7 +172,8 @@ func (w *xdp) FD() int {
 	if w.closed {
 		return -1
 	}
-	w.queues[w.turn].settle()
+	w.settle()
+	w.looks = looksPerClock - 1
 	if w.armed {
 		w.wait.disarm()
 	}
@@ -166,6 +186,7 @@ func (w *xdp) FD() int {
 
 func (w *xdp) Stats(s *Stats) {
 	if !w.closed {
+		w.settle()
 		w.readDrops()
 	}
 	*s = w.stats
@@ -189,6 +210,9 @@ func (w *xdp) readDrops() {
 func (w *xdp) Close() error {
 	if w.closed {
 		return nil
+	}
+	if len(w.queues) > 0 {
+		w.settle()
 	}
 	w.readDrops()
 	w.closed = true

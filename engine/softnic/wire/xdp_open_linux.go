@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/bluering/bluering/internal/barrier"
 	"github.com/bluering/bluering/internal/clock"
 )
 
@@ -248,8 +249,7 @@ func (q *xdpQueue) fillAll(rx int) {
 		q.fill.addrs[i] = uint64(i * q.stride)
 	}
 	q.put = uint32(rx)
-	q.owed = true
-	q.settle()
+	barrier.StoreRelease32(q.fill.prod, q.put) // partner: the kernel's acquire load
 }
 
 // busyPoll lets the owner's looks drive the device, which then sends fewer interrupts (socket(7)).
