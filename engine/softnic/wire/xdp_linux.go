@@ -117,6 +117,7 @@ func (w *xdp) Flush() error {
 			return w.broken(why)
 		}
 	}
+	w.tx.collect() // now, so that the next frame is built where this one was, in lines that are near
 	return err
 }
 

@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bluering/bluering/internal/barrier"
 )
 
 // xdpTx is the sending side. Its frames are chunks of the first queue's UMEM. It has a socket of its own, so that
@@ -73,7 +75,7 @@ func (t *xdpTx) commit(n int) {
 // push offers the committed frames and returns how many the kernel took and why it stopped. EBUSY: the interface
 // refused a frame, which is offered again.
 func (t *xdpTx) push() (frames int, bytes uint64, err error) {
-	atomic.StoreUint32(t.ring.prod, t.tail) // partner: the kernel's acquire load
+	barrier.StoreRelease32(t.ring.prod, t.tail) // partner: the kernel's acquire load
 	if !t.zero || t.ring.needsWakeup() {
 		err = sendXDP(t.fd)
 	}
@@ -128,7 +130,7 @@ func (t *xdpTx) collect() {
 		}
 		t.free = append(t.free, at)
 	}
-	atomic.StoreUint32(t.comp.cons, end) // partner: the kernel's acquire load
+	barrier.StoreRelease32(t.comp.cons, end) // partner: the kernel's acquire load
 }
 
 func (t *xdpTx) pending() int { return int(t.tail - t.taken) }
