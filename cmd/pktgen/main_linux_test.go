@@ -54,6 +54,21 @@ func TestPipesByNameAreRefused(t *testing.T) {
 	}
 }
 
+// TestFullDisks: the run fails, and says once what could not be written and why.
+func TestFullDisks(t *testing.T) {
+	for args, want := range map[string]string{
+		"tx loop: --rx loop: -n 1 --report /dev/full":  "pktgen: write report /dev/full: no space left on device\n",
+		"tx loop: --rx loop: -n 1 --hdr /dev/full":     "pktgen: write hdr /dev/full: no space left on device\n",
+		"tx loop: --rx loop: -n 1 --tap /dev/full":     "pktgen: write /dev/full: no space left on device\n",
+		"tx loop: --rx loop: -n 50000 --tap /dev/full": "pktgen: recording of loop:: write /dev/full: no space left on device\n",
+		"tx pcap:/dev/full -n 50000":                   "pktgen: run ended early: port \"pcap:/dev/full\": no space left on device\n",
+	} {
+		if code, _, stderr := pktgen(append(strings.Fields(args), "-i", "0", "-o", "none")...); code != cli.Failed || !strings.HasSuffix(stderr, "\n"+want) {
+			t.Errorf("%s: exit code %d: %s, want %s", args, code, stderr, want)
+		}
+	}
+}
+
 // TestOpenFilesAreWrittenInPlace: /dev/stdout is often a link to a file, and stays one, as any other link.
 func TestOpenFilesAreWrittenInPlace(t *testing.T) {
 	dir := t.TempDir()

@@ -83,6 +83,10 @@ func measure(ctx context.Context, s cli.Streams, f *flags, args []string, run ki
 	out.hook(&c)
 	report, err := run(signals, c)
 	out.end()
+	var usage *results.UsageError
+	if report == nil && signals.Caught() != nil && !errors.As(err, &usage) {
+		return &cli.CodeError{Code: signals.Caught().Code(), Err: fmt.Errorf("%w; nothing was sent", signals.Caught())}
+	}
 	if report == nil {
 		return err
 	}

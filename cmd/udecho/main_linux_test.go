@@ -106,6 +106,33 @@ func TestTwoProcesses(t *testing.T) {
 	}
 }
 
+// TestASignalBeforeTheFirstDatagram ends with its code: a server that takes connections and says nothing is waited for.
+func TestASignalBeforeTheFirstDatagram(t *testing.T) {
+	for sig, want := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		c, out, errs := start(t, "ping", "udp:"+host(13), l.Addr().String(), "--report", filepath.Join(t.TempDir(), "r"))
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		conn, err := l.Accept() // it listens to signals by now
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if err := c.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		c.Wait()
+		if got := c.ProcessState.ExitCode(); got != want || out.Len() != 0 || errs.String() != fmt.Sprintf("udecho: stopped by %v; nothing was sent\n", sig) {
+			t.Errorf("%v: exit code %d: %s%s", sig, got, out, errs)
+		}
+	}
+}
+
 // TestTheClientSaysWhyItWasRefused: one of its address has the share already.
 func TestTheClientSaysWhyItWasRefused(t *testing.T) {
 	server(t, "udp:"+host(11), host(11), "--clients-per-source", "1")
@@ -165,7 +192,7 @@ func TestBadRequestsSendNothing(t *testing.T) {
 		{"serve loop:main --clients-per-source 2049", `clients-per-source "2049": out of range; use 0 to 2048`},
 		{"serve loop:main --limit 0", "use 1 to 1000000000"},
 		{"scan loop:main 127.0.0.1:1 --ports paths:5000", "paths"},
-		{"serve loop:main --listen 192.0.2.77:1", "listen"},
+		{"serve loop:main --listen 192.0.2.77:1", `listen "192.0.2.77:1": bind: cannot assign requested address`},
 		{"serve loop:main --mode drop", "echo or sink"},
 		{"serve loop:main --clients 0x", "not a count"},
 		{"fly", "unknown command"},

@@ -80,6 +80,7 @@ func TestEachText(t *testing.T) {
 		"-b 2":          "a=1 b=2 <nil>",
 		"--b=x":         "a=1 b: x",
 		"--b= --c=3":    "a=1 b: is empty; give a value or leave --b out",
+		"--b=\t":        "a=1 b: is empty; give a value or leave --b out",
 		"--c=3 -b 2":    "a=1 b=2 c=3 <nil>",
 		"--c=3 --a=old": "a=old c=3 <nil>",
 	} {

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"github.com/bluering/bluering/cmd/internal/results"
@@ -38,7 +40,7 @@ func (t *Texts) Given(name string) bool { return t.of.Flags().Changed(name) }
 func (t *Texts) Each(set func(name, text string) error) error {
 	for _, name := range t.names {
 		text := *t.text[name]
-		if text == "" && t.Given(name) {
+		if strings.TrimSpace(text) == "" && t.Given(name) {
 			return results.Usage(name, "", "is empty; give a value or leave --"+name+" out")
 		}
 		if text == "" {

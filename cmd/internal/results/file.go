@@ -136,6 +136,10 @@ func (o *OutputFile) beside() (*os.File, error) {
 // Commit writes the whole content and puts the file in place.
 func (o *OutputFile) Commit(content []byte) error {
 	if err := o.commit(content); err != nil {
+		var pe *os.PathError
+		if errors.As(err, &pe) {
+			err = pe.Err // its path is this, or a temporary one
+		}
 		return fmt.Errorf("write %s %s: %w", o.thing, o.path, err)
 	}
 	return nil

@@ -257,6 +257,14 @@ func readHostStalls() hostStalls {
 	return hostStalls{gc: uint64(gc.NumGC), involuntary: involuntarySwitches()}
 }
 
+// portError says which port an error is of, and not which layers it came through.
+func portError(p *Port, err error) error {
+	if err == nil || p == nil {
+		return err
+	}
+	return fmt.Errorf("port %q: %w", p.URI, results.Plain(p.URI, err))
+}
+
 // nobodyThere is the error of a run whose every frame met a loop without another end.
 func nobodyThere(r *Report) error {
 	if n := r.Drops[engine.DropNoPeer.String()]; n == 0 || n < r.Sent || r.TX == nil {
@@ -270,9 +278,9 @@ func (x *session) conclude(r *Report, ring uint64) error {
 	r.RingDrops = ring
 	var err error
 	if x.send != nil {
-		err = x.send.err
+		err = portError(r.TX, x.send.err)
 	}
-	err = errors.Join(err, x.recvErr, nobodyThere(r))
+	err = errors.Join(err, portError(r.RX, x.recvErr), nobodyThere(r))
 	switch {
 	case err != nil:
 		r.Outcome, r.Error = "failed", err.Error()

@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,6 +35,7 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 	}
 	r, err := ports.run(ctx, c)
 	if closed := unsaid(ports.Close(), err); closed != nil && r != nil { // a recording that failed, mostly
+		closed = results.Plain(cmp.Or(c.TX, c.RX), closed)
 		r.Notes = append(r.Notes, closed.Error())
 		err = errors.Join(err, closed)
 	}
@@ -365,7 +367,7 @@ func (o *openedPorts) Close() error {
 	}
 	errs = append(errs, o.txDev.Close(), o.rxDev.Close())
 	if o.tap != nil {
-		errs = append(errs, o.tap.Close())
+		errs = append(errs, unsaid(o.tap.Close(), errors.Join(errs...)))
 	}
 	return errors.Join(errs...)
 }

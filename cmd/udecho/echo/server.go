@@ -43,7 +43,12 @@ func Serve(ctx context.Context, c Config) (*Report, error) {
 	}
 	l, err := net.Listen("tcp", withListenPort(c.Listen))
 	if err != nil {
-		return nil, &results.UsageError{Thing: "listen", Value: c.Listen, Hint: err.Error(), Cause: err}
+		hint := err.Error()
+		var op *net.OpError
+		if errors.As(err, &op) && op.Err != nil {
+			hint = op.Err.Error() // without the address again
+		}
+		return nil, &results.UsageError{Thing: "listen", Value: c.Listen, Hint: hint, Cause: err}
 	}
 	defer l.Close()
 	e, err := open(&c, 0)
