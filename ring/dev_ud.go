@@ -95,7 +95,6 @@ func (d *DevSQ) FetchGramRow(addrs []uint64, least int) (g Gram, n int, signaled
 	}
 	g = one[0]
 	row := d.blocks[slot : slot+gramBB*n]
-	word := binary.NativeEndian.Uint64
 	c0, c1, head, same := get64(row[0][0:8]), get64(row[0][8:16])>>32, get64(row[1][0:8]), ^uint64(0)
 	if g.Inline != nil {
 		same <<= 32 // the length alone
@@ -125,6 +124,9 @@ func (d *DevSQ) FetchGramRow(addrs []uint64, least int) (g Gram, n int, signaled
 	}
 	return g, n, signaled
 }
+
+// word reads eight bytes in the machine's order, to be compared.
+func word(b []byte) uint64 { return binary.NativeEndian.Uint64(b) }
 
 // Bytes gives the ring's memory.
 func (d *DevSQ) Bytes() []byte { return Flatten(d.blocks) }

@@ -104,7 +104,7 @@ var mutants = []mutant{
 		good: "n.completeSend(q, dev, ring.OpSend, g.Index+uint16(2*bits.TrailingZeros64(signaled)))",
 		bad:  "n.completeSend(q, dev, ring.OpSend, g.Index+uint16(bits.TrailingZeros64(signaled)))"},
 	{name: "a row received counts its last frame only", file: "engine/softnic/ud_row.go",
-		good: "n.counters.RxBytes += uint64(len(f.Data))", bad: "n.counters.RxBytes = uint64(len(f.Data))"},
+		good: "bytes += uint64(len(f.Data))", bad: "bytes = uint64(len(f.Data))"},
 	{name: "a row of datagrams stands in one place", file: "engine/softnic/ud_row.go",
 		good: "row[room].Frame = &w[room*every]", bad: "row[room].Frame = &w[0]"},
 	{name: "a datagram begins as one with another pad", file: "engine/softnic/ud_run.go", cond: true,

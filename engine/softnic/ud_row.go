@@ -137,19 +137,20 @@ func (n *NIC) deliverGramRow(e *flow, frames []wire.Frame, entries []ring.Seg) i
 		e.set = true
 	}
 	var grams [burst]proto.RowGram
-	row, length := grams[:0], e.row.FrameBytes()
-	timed, frames := false, frames[:len(entries)]
+	used, length, times := 0, e.row.FrameBytes(), int64(0)
+	base, mem, frames := to.base, to.mem, frames[:len(entries)]
 	for i := range entries {
 		g, f := &entries[i], &frames[i]
-		off := g.Addr - to.base
-		if g.LKey != key || g.Len < need || off > uint64(len(to.mem)-int(need)) || f.Flags&^wire.FlagIDUnknown != 0 || len(f.Data) < length {
+		off := g.Addr - base
+		if g.LKey != key || g.Len < need || off > uint64(len(mem)-int(need)) || f.Flags&^wire.FlagIDUnknown != 0 || len(f.Data) < length {
 			break
 		}
-		row = append(row, proto.RowGram{Frame: &f.Data[0], Data: &to.mem[off]})
-		timed = timed || f.TimeNS != 0
+		grams[i] = proto.RowGram{Frame: &f.Data[0], Data: &mem[off]}
+		times |= f.TimeNS
+		used++
 	}
-	used := e.row.Open(row)
-	if used == 0 {
+	timed := times != 0
+	if used = e.row.Open(grams[:used]); used == 0 {
 		return 0
 	}
 	done := ring.DoneGram{Bytes: need, Source: e.from, Solicited: e.se, Counter: q.rq.Take(used), Time: uint64(n.time())}
@@ -157,9 +158,10 @@ func (n *NIC) deliverGramRow(e *flow, frames []wire.Frame, entries []ring.Seg) i
 	if !timed {
 		dev.PutGramRow(q.uidx, q.qpn, done, used)
 	}
+	bytes := uint64(0)
 	for i := range frames[:used] {
 		f := &frames[i]
-		n.counters.RxBytes += uint64(len(f.Data))
+		bytes += uint64(len(f.Data))
 		if timed {
 			done.Time = n.arrival(f)
 			dev.PutGramRow(q.uidx, q.qpn, done, 1)
@@ -167,5 +169,6 @@ func (n *NIC) deliverGramRow(e *flow, frames []wire.Frame, entries []ring.Seg) i
 		}
 	}
 	n.counters.RxFrames += uint64(used)
+	n.counters.RxBytes += bytes
 	return used
 }
