@@ -21,6 +21,8 @@ import (
 	"github.com/bluering/bluering/engine/latency"
 	"github.com/bluering/bluering/engine/softnic/wire"
 	"github.com/bluering/bluering/internal/clock"
+	"github.com/bluering/bluering/internal/csum"
+	"github.com/bluering/bluering/internal/proto"
 	"github.com/bluering/bluering/ud"
 	"github.com/bluering/bluering/ud/exchange"
 )
@@ -48,6 +50,7 @@ func echoRows() []row {
 			key: "echo-udp", title: "Two processes on loopback: a datagram of 16 bytes there and back, both sides spinning", unit: midNS,
 			contenders: []contender{
 				{name: udUDP, root: true, run: runEcho(loopbackPath)},
+				{name: wireUDP, root: true, run: runUDPWireEcho},
 				{name: sockperfPP, root: true, needs: []program{sockperf}, run: runSockperf(loopbackPath)},
 			},
 			bars: []bar{{ours: udUDP, peer: sockperfPP, times: 1.25}},
@@ -446,19 +449,58 @@ func runWireEcho(mode wire.XDPMode) func(context.Context, *bench) (sample, error
 			return s, err
 		}
 		defer far.Close()
-		answer := func() error {
-			if number := takeFrame(far); number != 0 {
-				return sendFrame(far, number)
-			}
-			return nil
-		}
-		err = b.rally(&s, answer, func(rec *latency.Recorder) error { return bounceFrames(ctx, near, b.window, rec) })
+		err = b.bounce(ctx, &s, &bouncer{near, bounceHead, bounceHead}, &bouncer{far, bounceHead, bounceHead})
 		return s, err
 	}
 }
 
-// bounceFrames sends frames one at a time for a while, and records how long each takes to come back.
-func bounceFrames(ctx context.Context, w wire.Wire, window time.Duration, rec *latency.Recorder) error {
+// runUDPWireEcho is runWireEcho over the wires of udp: on loopback.
+func runUDPWireEcho(ctx context.Context, b *bench) (s sample, err error) {
+	s.command = fmt.Sprintf("in process, cpus %d and %d: frames of %d bytes over two wires, udp:127.0.0.1 and udp:127.0.0.2, both sides spinning", b.cpu, b.otherCPU, wireEchoBytes)
+	near, err := wire.OpenUDP("127.0.0.1", wire.UDPOptions{})
+	if err != nil {
+		return s, err
+	}
+	defer near.Close()
+	far, err := wire.OpenUDP("127.0.0.2", wire.UDPOptions{})
+	if err != nil {
+		return s, err
+	}
+	defer far.Close()
+	there, back := udpHead(near, far), udpHead(far, near)
+	err = b.bounce(ctx, &s, &bouncer{near, there, back}, &bouncer{far, back, there})
+	return s, err
+}
+
+// udpHead are the headers of a frame of wireEchoBytes from a udp: wire to another.
+func udpHead(from, to wire.Wire) string {
+	f, t := from.Info(), to.Info()
+	h := append(append(t.MAC[:], f.MAC[:]...), 8, 0, 0x45, 0, 0, wireEchoBytes-14, 0, 0, 0x40, 0, 64, 17, 0, 0)
+	h = append(append(h, f.Addr4.AsSlice()...), t.Addr4.AsSlice()...)
+	binary.BigEndian.PutUint16(h[24:], csum.Finish(csum.Sum(h[14:], 0)))
+	h = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(h, proto.RoCEPort), proto.RoCEPort)
+	return string(append(h, 0, wireEchoBytes-34, 0, 0)) // no checksum
+}
+
+// bouncer is a side of an echo by wires alone.
+type bouncer struct {
+	w           wire.Wire
+	sent, comes string // what frames begin with
+}
+
+// bounce has two wires play.
+func (b *bench) bounce(ctx context.Context, s *sample, near, far *bouncer) error {
+	answer := func() error {
+		if number := far.take(); number != 0 {
+			return far.send(number)
+		}
+		return nil
+	}
+	return b.rally(s, answer, func(rec *latency.Recorder) error { return near.bounce(ctx, b.window, rec) })
+}
+
+// bounce sends frames one at a time for a while, and records how long each takes to come back.
+func (x *bouncer) bounce(ctx context.Context, window time.Duration, rec *latency.Recorder) error {
 	number := uint64(0)
 	for begin := time.Now(); time.Since(begin) < window; {
 		if err := ctx.Err(); err != nil {
@@ -467,10 +509,10 @@ func bounceFrames(ctx context.Context, w wire.Wire, window time.Duration, rec *l
 		for range 100 {
 			number++
 			sent := clock.Ticks()
-			if err := sendFrame(w, number); err != nil {
+			if err := x.send(number); err != nil {
 				return err
 			}
-			for looks := 0; takeFrame(w) != number; looks++ {
+			for looks := 0; x.take() != number; looks++ {
 				if looks == 1<<26 {
 					return errors.New("a frame did not come back")
 				}
@@ -481,30 +523,30 @@ func bounceFrames(ctx context.Context, w wire.Wire, window time.Duration, rec *l
 	return nil
 }
 
-// bounceHead begins the frames that are bounced; their number follows. Its EtherType is the local experimental one.
+// bounceHead begins the frames that are bounced over a veth; their number follows. Its EtherType is the local experimental one.
 const bounceHead = "\xff\xff\xff\xff\xff\xff\x02\x00\x00\x00\x00\x01\x88\xb5"
 
-func sendFrame(w wire.Wire, number uint64) error {
+func (x *bouncer) send(number uint64) error {
 	lens, bufs := [1]int32{wireEchoBytes}, [1][]byte{}
-	if w.Reserve(lens[:], bufs[:]) != 1 {
-		return errors.Join(errors.New("a wire has no room for one frame"), w.Err())
+	if x.w.Reserve(lens[:], bufs[:]) != 1 {
+		return errors.Join(errors.New("a wire has no room for one frame"), x.w.Err())
 	}
-	binary.LittleEndian.PutUint64(bufs[0][copy(bufs[0], bounceHead):], number)
-	w.Commit(1)
-	return w.Flush()
+	binary.LittleEndian.PutUint64(bufs[0][copy(bufs[0], x.sent):], number)
+	x.w.Commit(1)
+	return x.w.Flush()
 }
 
-// takeFrame takes a frame, if there is one, and gives its number; 0: it is none of ours. The kernel sends some when an
+// take takes a frame, if there is one, and gives its number; 0: it is none of ours. The kernel sends some when an
 // interface comes up, and an answer to such a one would be under way beside each of ours from then on.
-func takeFrame(w wire.Wire) (number uint64) {
+func (x *bouncer) take() (number uint64) {
 	var f [1]wire.Frame
-	if w.Next(f[:]) != 1 {
+	if x.w.Next(f[:]) != 1 {
 		return 0
 	}
-	if b := f[0].Data; len(b) == wireEchoBytes && string(b[:len(bounceHead)]) == bounceHead {
-		number = binary.LittleEndian.Uint64(b[len(bounceHead):])
+	if b := f[0].Data; len(b) == wireEchoBytes && string(b[:len(x.comes)]) == x.comes {
+		number = binary.LittleEndian.Uint64(b[len(x.comes):])
 	}
-	w.Release(1)
+	x.w.Release(1)
 	return number
 }
 

@@ -76,6 +76,7 @@ const (
 	udPacket    = "bluering ud over packet:"
 	udXDP       = "bluering ud over xdp:"
 	udGeneric   = "bluering ud over xdp:?mode=generic"
+	wireUDP     = "a frame over the wire of udp: alone"
 	wireXDP     = "a frame over the wire of xdp: alone"
 	wireGeneric = "the same with ?mode=generic"
 	sockperfPP  = "sockperf pp --nonblocked"
