@@ -161,7 +161,8 @@ func (c *CQ) drain(e *ring.CQE, wc []Completion) (n int) {
 		if i := e.UserIndex(); uint(i) < uint(len(qps)) {
 			q = qps[i]
 		}
-		if q != nil && c.ring.More() { // complete does the same in less time for one
+		more := c.ring.More()
+		if q != nil && more { // complete does the same in less time for one
 			if did := q.completeRow(c.ring, e.Op(), wc[n:]); did != 0 {
 				n += did
 				e, ok = c.ring.Peek()
@@ -173,7 +174,9 @@ func (c *CQ) drain(e *ring.CQE, wc []Completion) (n int) {
 		} else {
 			strays++
 		}
-		c.ring.Consume()
+		if c.ring.Consume(); !more {
+			break
+		}
 		e, ok = c.ring.Peek()
 	}
 	c.ring.Update()

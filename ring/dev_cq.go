@@ -143,7 +143,7 @@ func (d *DevCQ) part(n int) []CQE {
 	return d.cqes[slot:min(slot+n, len(d.cqes))]
 }
 
-// Publish releases the pending burst with one atomic store and gives its
+// Publish releases the pending burst with one store, which later loads may pass, and gives its
 // length. Partner: CQ.Peek.
 func (d *DevCQ) Publish() int {
 	n := d.pi - d.pub

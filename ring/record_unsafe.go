@@ -74,8 +74,8 @@ func lastWord(c *CQE) uint64 {
 	return swap64(atomic.LoadUint64((*uint64)(unsafe.Pointer(&c[cqeLast]))))
 }
 
-// publishLast stores bytes 56..63 of a CQE. Atomic; partner: lastWord. It
-// assumes an entry on an 8-byte boundary, as lastWord does.
+// publishLast stores bytes 56..63 of a CQE behind all else. Partner: lastWord.
+// It assumes an entry on an 8-byte boundary, as lastWord does.
 func publishLast(c *CQE, v uint64) {
-	atomic.StoreUint64((*uint64)(unsafe.Pointer(&c[cqeLast])), swap64(v))
+	barrier.StoreRelease((*uint64)(unsafe.Pointer(&c[cqeLast])), swap64(v))
 }

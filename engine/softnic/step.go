@@ -7,6 +7,7 @@ import (
 
 	"github.com/bluering/bluering/engine"
 	"github.com/bluering/bluering/engine/softnic/wire"
+	"github.com/bluering/bluering/internal/barrier"
 )
 
 // Step runs the NIC for at most about budget frames and returns how many things it did: frames sent, frames
@@ -138,6 +139,9 @@ func (n *NIC) publishBursts() {
 	for i, c := range n.dirty {
 		urgent := c.dev.Urgent()
 		count := c.dev.Publish()
+		if n.g != nil {
+			barrier.StoreLoad() // the completions before the flag that another goroutine may set
+		}
 		if c.armed.Load() && count > 0 {
 			n.completed(c, urgent)
 		}
