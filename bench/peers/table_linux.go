@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
@@ -113,6 +114,7 @@ func rows() []row {
 		},
 		transmitRow("tx-drop", "an XDP program that drops", true),
 		transmitRow("tx-stack", "the kernel's stack, which drops what is for another host", false),
+		lendRow(),
 		receiveRow(),
 		bulkRow("bulk", "passed uncut", false),
 		bulkRow("bulk-cut", "cut by the kernel, with checksums", true),
@@ -156,12 +158,12 @@ func transmitRow(key, receiver string, xdp bool) row {
 	return row{
 		key: key, title: "Sending 60-byte frames over a veth to " + receiver, unit: mpps,
 		contenders: []contender{
-			{name: pktgenTX, root: true, needs: []program{pktgen}, run: overVeth(xdp, pktgenSender("packet:"+nearEnd))},
-			{name: trafgenTX, root: true, needs: []program{trafgen}, run: overVeth(xdp, trafgenSender)},
-			{name: tcpreplayTX, root: true, needs: []program{tcpreplay}, run: overVeth(xdp, tcpreplaySender)},
-			{name: packetTX, root: true, needs: []program{testpmd}, run: overVeth(xdp, testpmdSender("net_af_packet0,iface="+nearEnd+",qdisc_bypass=1"))},
-			{name: pktgenXDPTX, root: true, needs: []program{pktgen}, run: overVeth(xdp, pktgenSender("xdp:"+nearEnd))},
-			{name: xdpTX, root: true, needs: []program{testpmd}, run: overVeth(xdp, testpmdSender("net_af_xdp0,iface="+nearEnd))},
+			{name: pktgenTX, root: true, needs: []program{pktgen}, run: overVeth(xdp, frameBytes, pktgenSender("packet:"+nearEnd, frameBytes))},
+			{name: trafgenTX, root: true, needs: []program{trafgen}, run: overVeth(xdp, frameBytes, trafgenSender)},
+			{name: tcpreplayTX, root: true, needs: []program{tcpreplay}, run: overVeth(xdp, frameBytes, tcpreplaySender)},
+			{name: packetTX, root: true, needs: []program{testpmd}, run: overVeth(xdp, frameBytes, testpmdSender("net_af_packet0,iface="+nearEnd+",qdisc_bypass=1"))},
+			{name: pktgenXDPTX, root: true, needs: []program{pktgen}, run: overVeth(xdp, frameBytes, pktgenSender("xdp:"+nearEnd, frameBytes))},
+			{name: xdpTX, root: true, needs: []program{testpmd}, run: overVeth(xdp, frameBytes, testpmdSender("net_af_xdp0,iface="+nearEnd))},
 		},
 		bars: []bar{
 			{ours: pktgenTX, peer: packetTX, atLeast: 0.95},
@@ -170,6 +172,20 @@ func transmitRow(key, receiver string, xdp bool) row {
 			{ours: pktgenXDPTX, peer: xdpTX, atLeast: 1},
 		},
 	}
+}
+
+// lendRow compares frames that are sent from where they are with frames that are copied first. The kernel copies either.
+func lendRow() row {
+	r := row{key: "lend", title: "Sending over a veth to the kernel's stack by xdp:, from lent memory or with a copy", unit: mpps}
+	for _, frame := range []int{frameBytes, fullFrame} {
+		lent, copied := fmt.Sprintf("pktgen tx xdp:, %d bytes", frame), fmt.Sprintf("pktgen tx xdp:?lend=0, %d bytes", frame)
+		for _, c := range [][2]string{{lent, "xdp:" + nearEnd}, {copied, "xdp:" + nearEnd + "?lend=0"}} {
+			r.contenders = append(r.contenders, contender{name: c[0], root: true, needs: []program{pktgen},
+				run: overVeth(false, frame, pktgenSender(c[1], frame))})
+		}
+		r.bars = append(r.bars, bar{ours: lent, peer: copied, atLeast: 1, aim: true})
+	}
+	return r
 }
 
 // bulkRow compares senders by the bytes of full frames, over a veth whose far end drops all in its stack. A super-frame

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -108,12 +109,12 @@ func (v *veth) statistics() (*netlink.LinkStatistics, error) {
 
 // judge wants every frame that came to have had the length that the row promises. With an XDP program there, a veth
 // counts the bytes of what came from a socket without the Ethernet header, which has been taken off by then.
-func (v *veth) judge() error {
+func (v *veth) judge(frame int) error {
 	s, err := v.statistics()
 	if err != nil {
 		return err
 	}
-	each := uint64(frameBytes)
+	each := uint64(frame)
 	if v.drop != nil {
 		each -= ethernetHeader
 	}
@@ -126,15 +127,15 @@ func (v *veth) judge() error {
 // sender starts something that sends from the near end as fast as it can.
 type sender func(context.Context, *bench) (*process, error)
 
-// overVeth lets a sender run and reads the receiving interface's counter.
-func overVeth(xdp bool, send sender) func(context.Context, *bench) (sample, error) {
+// overVeth lets a sender of frames of one length run and reads the receiving interface's counter.
+func overVeth(xdp bool, frame int, send sender) func(context.Context, *bench) (sample, error) {
 	return func(ctx context.Context, b *bench) (s sample, err error) {
 		v, err := newVeth(xdp)
 		if err != nil {
 			return s, err
 		}
 		defer func() { err = errors.Join(err, v.close()) }()
-		return v.run(ctx, b, send, v.received, v.judge)
+		return v.run(ctx, b, send, v.received, func() error { return v.judge(frame) })
 	}
 }
 
@@ -223,9 +224,9 @@ func (v *veth) run(ctx context.Context, b *bench, send sender, count func() (uin
 // untilStopped is longer than any measurement.
 const untilStopped = "60s"
 
-func pktgenSender(uri string) sender {
+func pktgenSender(uri string, frame int) sender {
 	return func(ctx context.Context, b *bench) (*process, error) {
-		return b.startPktgen(ctx, "tx", uri, "--rate", "max", "--size", "64",
+		return b.startPktgen(ctx, "tx", uri, "--rate", "max", "--size", strconv.Itoa(frame+4), // with its FCS
 			"--dmac", "02:00:00:00:00:fe", "--duration", untilStopped, "--interval", "0", "--output", "none")
 	}
 }
