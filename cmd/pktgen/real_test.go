@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/bluering/bluering/cmd/internal/cli"
 	"github.com/bluering/bluering/cmd/pktgen/traffic"
+	"github.com/bluering/bluering/engine/device"
 )
 
 // pktgen runs the command with nothing made up.
@@ -173,6 +175,27 @@ func TestReceiverAloneTakesWhatItIsAskedFor(t *testing.T) {
 		if r.Received != tc.want || r.Unique != tc.want || r.RecvBytes != 64*tc.want || r.Outcome != "complete" {
 			t.Errorf("rx %s: received %d (%d bytes), %s, want %d", tc.args, r.Received, r.RecvBytes, r.Outcome, tc.want)
 		}
+	}
+}
+
+// TestListHasEveryDevice: those that can be opened by name, and the recording, whose name is the user's.
+func TestListHasEveryDevice(t *testing.T) {
+	code, out, stderr := pktgen("list", "--json")
+	var ports []traffic.ListedPort
+	if err := json.Unmarshal([]byte(out), &ports); err != nil || code != 0 {
+		t.Fatalf("%v, exit code %d: %s", err, code, stderr)
+	}
+	got, want := []string{}, []string{"pcap:FILE"}
+	for _, p := range ports {
+		got = append(got, p.URI)
+	}
+	for _, e := range must(device.List()) {
+		want = append(want, e.URI)
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }
 

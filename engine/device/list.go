@@ -16,11 +16,14 @@ type Entry struct {
 	About string
 }
 
-// List gives the devices of this machine: a loop, which is always there, and the network interfaces of the
+// List gives the devices of this machine: a loop, which is always there, and on Linux the network interfaces of the
 // caller's namespace with their addresses. A capture file is named by the user.
 func List() ([]Entry, error) {
 	list := []Entry{{URI: "loop:", MTU: 9000, Up: true, About: "in-process switch, needs no privilege"}}
-	ifs, err := net.Interfaces() // by netlink on Linux, so of this very namespace
+	if runtime.GOOS != "linux" { // where no wire knows interfaces
+		return list, nil
+	}
+	ifs, err := net.Interfaces() // by netlink, so of this very namespace
 	if err != nil {
 		return list, fmt.Errorf("device: list interfaces: %w", err)
 	}
@@ -34,7 +37,7 @@ func List() ([]Entry, error) {
 			list = append(list, Entry{URI: "packet:" + i.Name, MAC: i.HardwareAddr.String(), MTU: i.MTU,
 				Up: i.Flags&net.FlagUp != 0, About: about})
 		}
-		if len(i.HardwareAddr) == 6 && !loopback && runtime.GOOS == "linux" { // frames of a loopback interface are longer than AF_XDP's
+		if len(i.HardwareAddr) == 6 && !loopback { // frames of a loopback interface are longer than AF_XDP's
 			list = append(list, Entry{URI: "xdp:" + i.Name, MAC: i.HardwareAddr.String(), MTU: i.MTU,
 				Up: i.Flags&net.FlagUp != 0, About: about + ", past the kernel's stack"})
 		}

@@ -2,10 +2,12 @@ package traffic
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/bluering/bluering/cmd/internal/results"
+	"github.com/bluering/bluering/engine/device"
 )
 
 // ListedPort is one row of `pktgen list`.
@@ -28,8 +30,27 @@ func List() ([]ListedPort, error) {
 		{URI: "loop:", Kind: "loop", State: "ready", MTU: 0, Describe: "two ports in this process; ?speed= &delay= &loss= ... shape it"},
 		{URI: "pcap:FILE", Kind: "pcap", State: "ready", Describe: "a sender writes the file, a receiver reads it"},
 	}
-	more, err := listInterfaces()
-	return append(ports, more...), err
+	entries, err := device.List()
+	for _, e := range entries {
+		kind, name, _ := strings.Cut(e.URI, ":")
+		if kind == "loop" {
+			continue
+		}
+		p := ListedPort{URI: e.URI, Kind: kind, IsWire: true, State: "down", MAC: e.MAC, MTU: e.MTU}
+		if e.Up {
+			p.State = "up"
+		}
+		if kind == "udp" {
+			p.Describe = "RoCE v2 datagrams only, needs no privilege"
+			addr, _ := netip.ParseAddr(name) // the zero Addr is of no interface
+			name, _ = interfaceOf(addr.WithZone(""), "")
+		} else {
+			p.State, p.Driver = stateOf(name, p.State), driverOf(name)
+		}
+		p.IsMgmt, _ = carriesDefaultRoute(name, "") // what cannot be read, opening the port will tell
+		ports = append(ports, p)
+	}
+	return ports, err
 }
 
 // ListText is the list as a table.

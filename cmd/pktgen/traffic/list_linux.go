@@ -12,29 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func listInterfaces() ([]ListedPort, error) {
-	links, err := netlink.LinkList()
+// stateOf is the operational state that the kernel gives an interface, which says more than up and down.
+func stateOf(ifname, otherwise string) string {
+	l, err := netlink.LinkByName(ifname)
 	if err != nil {
-		return nil, fmt.Errorf("pktgen: list interfaces: %w", err)
+		return otherwise
 	}
-	var out []ListedPort
-	for _, l := range links {
-		at := l.Attrs()
-		if at.EncapType != "ether" && at.EncapType != "loopback" {
-			continue
-		}
-		mgmt, _ := carriesDefaultRoute(at.Name, "")
-		p := ListedPort{
-			URI: "packet:" + at.Name, Kind: "packet", IsWire: true, State: at.OperState.String(), MAC: at.HardwareAddr.String(),
-			MTU: at.MTU, Driver: driverOf(at.Name), IsMgmt: mgmt,
-		}
-		out = append(out, p)
-		if at.EncapType == "ether" { // frames of a loopback interface are longer than AF_XDP's
-			p.URI, p.Kind = "xdp:"+at.Name, "xdp"
-			out = append(out, p)
-		}
-	}
-	return out, nil
+	return l.Attrs().OperState.String()
 }
 
 func driverOf(ifname string) string {
