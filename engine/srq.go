@@ -196,7 +196,9 @@ func (s *SRQ) Post1(id uint64, sge SGE) error {
 }
 
 // queue writes one entry. Profile strict judges the request before the room,
-// the others the other way round, as for a receive queue.
+// the others the other way round, as for a receive queue. What the two share is
+// listPieces: QP.PostRecv has a ring without a free list, an owner of its CQ, and
+// ways of its own for requests of one piece, which an SRQ's entries do not repay.
 func (s *SRQ) queue(sges []SGE, id uint64, ref *uint64) Cause {
 	full := s.ring.Free() == 0
 	if full && s.dev.caps.Profile != ProfileStrict {
