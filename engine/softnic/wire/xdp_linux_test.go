@@ -297,6 +297,38 @@ func TestXDPBusyPolls(t *testing.T) {
 	passes(t, tx, rx, count)
 }
 
+// TestXDPReusesMemory: of 512 chunks to build frames in, lone ones use those that the frames just before them have left.
+// What was released counts before the kernel has it back.
+func TestXDPReusesMemory(t *testing.T) {
+	nstest.Root(t)
+	eachMode(t, func(t *testing.T, m XDPMode) {
+		const count, most = 2000, 8
+		a, b, ns := nstest.Veth(t)
+		tx, rx := openXDP(t, a, XDPOptions{Mode: m}), openXDP(t, b, XDPOptions{Mode: m, NetNS: ns, RxFrames: 64})
+		r := &receiver{t: t, w: rx, check: func(*Frame, uint64) error { return nil }}
+		used := map[*byte]bool{}
+		for i := range uint64(count) {
+			bufs := [1][]byte{}
+			if tx.Reserve([]int32{60}, bufs[:]) != 1 {
+				t.Fatalf("no room for frame %d: %v", i, tx.Err())
+			}
+			used[&bufs[0][0]] = true
+			experimental(bufs[0], i)
+			tx.Commit(1)
+			if err := tx.Flush(); err != nil {
+				t.Fatal(err)
+			}
+			r.until(i + 1)
+			if s := statsOf(rx); s.RxFrames != i+1 || s.RxBytes != 60*(i+1) {
+				t.Fatalf("after frame %d: %+v", i, s)
+			}
+		}
+		if len(used) > most {
+			t.Errorf("frames were built at %d places, want at most %d", len(used), most)
+		}
+	})
+}
+
 // TestXDPWithoutPrivilege takes one capability after the other away.
 func TestXDPWithoutPrivilege(t *testing.T) {
 	nstest.Root(t)
