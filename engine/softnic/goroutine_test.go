@@ -3,7 +3,9 @@ package softnic
 import (
 	"encoding/binary"
 	"errors"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/bluering/bluering/engine"
@@ -171,5 +173,64 @@ func TestCloseEndsTheGoroutine(t *testing.T) {
 	}
 	if a.Step(8) != 0 {
 		t.Fatal("a closed NIC does things")
+	}
+}
+
+// The owner of an inline NIC's queues arms a CQ while another goroutine's control operation completes requests there: it
+// sees the completion, or it gets the event.
+func TestControlBesideAnArming(t *testing.T) {
+	const rounds = 5000
+	a, _ := loopPair(t, "", Config{})
+	h := newHost(t, a, hostConfig{access: rw})
+	events := 0
+	a.Notify(func(e engine.DeviceEvent) {
+		if e.Type == engine.EventCompletion {
+			events++
+		}
+	})
+	var asked, begun, done atomic.Int64
+	await := func(v *atomic.Int64, round int64) bool {
+		for v.Load() < round {
+			runtime.Gosched()
+		}
+		return v.Load() == round
+	}
+	defer asked.Store(rounds + 1)
+	go func() {
+		for i := int64(1); await(&asked, i); i++ {
+			begun.Store(i)
+			if err := a.SetState(h.qpn, engine.StateErr, engine.QPAttr{}); err != nil {
+				t.Error(err)
+			}
+			done.Store(i)
+		}
+	}()
+	for i := int64(1); i <= rounds; i++ {
+		h.rq.Post([]ring.Seg{h.seg(0, 100)}, 1)
+		h.rq.Publish()
+		before := events
+		asked.Store(i)
+		await(&begun, i)
+		for range i % 200 {
+			begun.Load() // another moment in each round
+		}
+		h.rcq.Arm(false)
+		a.ArmCQ(h.rcqn, 0)
+		_, seen := h.rcq.Peek()
+		await(&done, i)
+		if !seen && events == before {
+			t.Fatalf("round %d: neither completion nor event", i)
+		}
+		if len(h.receives()) != 1 {
+			t.Fatalf("round %d: the request has not completed", i)
+		}
+		if events != before {
+			h.rcq.EventTaken()
+		}
+		h.ok(a.SetState(h.qpn, engine.StateReset, engine.QPAttr{}))
+		h.rq.Reset()
+		for s := engine.StateInit; s <= engine.StateRTS; s++ {
+			h.ok(a.SetState(h.qpn, s, engine.QPAttr{}))
+		}
 	}
 }

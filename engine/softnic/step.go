@@ -139,8 +139,8 @@ func (n *NIC) publishBursts() {
 	for i, c := range n.dirty {
 		urgent := c.dev.Urgent()
 		count := c.dev.Publish()
-		if n.g != nil {
-			barrier.StoreLoad() // the completions before the flag that another goroutine may set
+		if n.g != nil || n.busy.by() != stepping { // else the owner of the queues is here, who sets the flag
+			barrier.StoreLoad() // the completions before it
 		}
 		if c.armed.Load() && count > 0 {
 			n.completed(c, urgent)
