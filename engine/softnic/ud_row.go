@@ -52,10 +52,7 @@ func (n *NIC) sendGramRow(q *qp, limit int) (sent int, ok bool) {
 		return 0, false
 	}
 	length := frameLength(w, ring.OpSend, int32(g.Len))
-	room := n.reserveRow(row, length)
-	if room < len(row) {
-		n.full(q, room)
-	}
+	room := n.reserveRow(q, row, length)
 	if room == 0 {
 		return 0, true
 	}
@@ -86,22 +83,27 @@ func (n *NIC) rowOf(q *qp, at uint8, g *ring.Gram, length int32) *proto.Row {
 
 // reserveRow asks the wire for room for a row of frames of that length, lists where they begin, and returns for how many
 // there is room.
-func (n *NIC) reserveRow(row []proto.RowGram, length int32) (room int) {
+func (n *NIC) reserveRow(q *qp, row []proto.RowGram, length int32) (room int) {
 	s := &n.tx
 	lens := s.lens[:len(row)]
 	for i := range lens {
 		lens[i] = length
 	}
 	if n.spans == nil {
-		room = n.wire.Reserve(lens, s.bufs[:len(row)])
+		if room = n.wire.Reserve(lens, s.bufs[:len(row)]); room < len(row) {
+			n.full(q, room)
+		}
 		for i, frame := range s.bufs[:room] {
-			row[i].Frame = &frame[0]
+			row[i].Frame = &frame[:length][0]
 		}
 		return room
 	}
 	w := n.spans.Window(length)
+	if w == nil {
+		n.full(q, 0)
+	}
 	every := (int(length) + wire.SpanBytes - 1) &^ (wire.SpanBytes - 1)
-	for room < len(row) && room*every+int(length) <= len(w) {
+	for room < len(row) && room*every+int(length) <= len(w) { // what is behind the window's end has one of its own
 		row[room].Frame = &w[room*every]
 		room++
 	}

@@ -213,3 +213,28 @@ func playGrams(rng *rand.Rand, worlds []*gramWorld) {
 		}
 	}
 }
+
+// A row that the end of the wire's memory cuts goes on behind it: the wire was not full.
+func TestARowCutByTheWiresEndFindsNoFullWire(t *testing.T) {
+	const each, behind = 37, 3 // behind: bursts that the receiver lets lie, so that the memory does not begin anew
+	for _, spans := range []bool{true, false} {
+		w := newGramWorld(t, "", false, spans)
+		for k := range 40 {
+			for i := range each {
+				w.send(uint64(i), request{off: 64 * i, length: 1000, key: 0x11111111, signaled: i == each-1})
+				w.rx.rq.Post([]ring.Seg{w.rx.seg(64*i, 1300)}, uint64(i))
+			}
+			w.rx.rq.Publish()
+			w.tx.sq.Publish()
+			w.tx.nic.Step(4 * burst)
+			if k >= behind {
+				w.rx.nic.Step(each)
+			}
+			w.poll()
+		}
+		c := &w.tx.nic.counters
+		if c.TxFrames != 40*each || len(w.in) != (40-behind)*each || c.TxWireFull != 0 || !w.tookRows() {
+			t.Errorf("spans %v: %d sent, %d received, the wire was full %d times", spans, c.TxFrames, len(w.in), c.TxWireFull)
+		}
+	}
+}

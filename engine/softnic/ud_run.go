@@ -15,9 +15,9 @@ import (
 //	sendGrams      WQEs that are one pointer, or a few bytes inline   else decodeUD, transmitUD
 //	deliverGrams   packets that begin as one that was judged before   else datagram
 //
-// Rows of equal ones are taken out of both first (ud_row.go). All live on what datagrams of one flow have in common: all headers but the PSN, when they are equally long. What
-// these bytes bring about (headers, their judgement, and the CRC so far) is remembered, so that a datagram costs its
-// PSN, its payload and the rest of the CRC.
+// Rows of equal ones are taken out of both first (ud_row.go). All live on what datagrams of one flow have in common: all
+// headers but the PSN, when they are equally long. What these bytes bring about (headers, their judgement, and the CRC so
+// far) is remembered, so that a datagram costs its PSN, its payload and the rest of the CRC.
 
 // startBytes is how far the common bytes go at most: Ethernet, IPv6, UDP, BTH and DETH. The PSN among them is 0.
 const (
