@@ -73,6 +73,13 @@ func TestCompletionsOfPadsAndStrangersAreDropped(t *testing.T) {
 	if c := r.d.Counters(); c.StrayCQEs != 6 {
 		t.Fatalf("%d strays", c.StrayCQEs)
 	}
+	_, err = r.q.Post([]SendWR{r.wr(9, Signaled)})
+	r.ok(err)
+	stray(0, 0, ring.CQEReq)
+	r.s.hold = false
+	if n, err := r.cq.Poll(r.wc); n != 1 || err != nil {
+		t.Fatalf("behind a stray, the device was let do %d, %v", n, err)
+	}
 }
 
 func TestReceiveCompletion(t *testing.T) { // H-04, H-05, H-07, H-09, H-10, E-06, E-08

@@ -136,12 +136,13 @@ func (c *CQ) Poll(wc []Completion) (int, error) {
 	}
 	n := 0
 	if len(wc) != 0 {
-		e, ok := c.ring.Peek()
-		if !ok && c.dev.b.Progress(pollBudget) > 0 {
-			e, ok = c.ring.Peek()
-		}
-		if ok {
+		if e, ok := c.ring.Peek(); ok {
 			n = c.drain(e, wc)
+		}
+		if n == 0 && c.dev.b.Progress(pollBudget) > 0 {
+			if e, ok := c.ring.Peek(); ok {
+				n = c.drain(e, wc)
+			}
 		}
 		if n == 0 && c.overrun != nil && c.overrun.Load() != 0 {
 			c.owner.leave()
