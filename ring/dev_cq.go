@@ -143,8 +143,8 @@ func (d *DevCQ) part(n int) []CQE {
 	return d.cqes[slot:min(slot+n, len(d.cqes))]
 }
 
-// Publish releases the pending burst with one store, which later loads may pass, and gives its
-// length. Partner: CQ.Peek.
+// Publish releases the pending burst with one store, which later loads may pass,
+// and gives its length. Partner: CQ.Peek.
 func (d *DevCQ) Publish() int {
 	n := d.pi - d.pub
 	if n == 0 {

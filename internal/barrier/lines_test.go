@@ -73,8 +73,3 @@ func TestStoreLoadKeepsAStoreAheadOfALook(t *testing.T) {
 		}
 	}
 }
-
-func TestPrefetchTakesTheLastByteOfMemory(t *testing.T) {
-	b := make([]byte, 64)
-	Prefetch(&b[63])
-}

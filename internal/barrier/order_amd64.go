@@ -10,8 +10,8 @@ import "sync/atomic"
 // assembly would still be a call for each completion.
 
 // ToDevice keeps earlier stores ahead of later ones, as a device sees them. It
-// stands beside an atomic store or in front of StoreDoorbell, which the
-// compiler keeps in place.
+// stands beside an atomic store, a StoreRelease or in front of StoreDoorbell,
+// which the compiler keeps in place.
 func ToDevice() {}
 
 // FromDevice keeps earlier loads of memory written by a device ahead of later
