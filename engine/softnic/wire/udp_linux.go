@@ -38,7 +38,7 @@ type udp struct {
 	source udpSource // by fd, what comes to addr
 	armed  bool      // a wait may have ended for an entry in the error queue
 	tries  int       // of the message at the head
-	vain   uint32    // looks for lone datagrams
+	vain   uint32    // looks for lone datagrams that found none
 	closed bool
 	groups udpGroups
 }

@@ -133,6 +133,51 @@ func TestUDPLoneFramesShowWhatArrived(t *testing.T) {
 	}
 }
 
+// TestUDPLoneFramesAreComparedWhole changes a bit of each byte of what a frame begins with, and of what comes with one.
+func TestUDPLoneFramesAreComparedWhole(t *testing.T) {
+	for _, off := range []int{udpHdr4, udpHdr6} {
+		slot := bytes.Repeat([]byte("another frame?"), 8)
+		tx := udpLoneTx{length: 100, off: int32(off)}
+		copy(tx.head[:], slot[:off])
+		if !tx.sends(slot, 100) || tx.sends(slot, 101) || tx.sends(slot, 99) {
+			t.Errorf("headers of %d bytes: lengths are not told apart", off)
+		}
+		for i := range slot {
+			slot[i] ^= 1 << (i % 8)
+			if header := i >= 12 && i < off; tx.sends(slot, 100) == header {
+				t.Errorf("headers of %d bytes: byte %d is compared: %v", off, i, !header)
+			}
+			slot[i] ^= 1 << (i % 8)
+		}
+	}
+	rx, batch := new(udpLoneRx), newUDPBatch(1, true, false)
+	rx.hdr.SetControllen(loneControl * 8)
+	rx.tell(&batch, 50)
+	if !rx.same(50) || rx.same(51) {
+		t.Error("lengths are not told apart")
+	}
+	for _, words := range [][]uint64{rx.name[:], rx.ctl[:]} {
+		for i := range words {
+			words[i] ^= 1 << (i * 9)
+			if rx.same(50) {
+				t.Errorf("word %d of %d is not compared", i, len(words))
+			}
+			words[i] ^= 1 << (i * 9)
+		}
+	}
+	if rx.hdr.Flags = unix.MSG_TRUNC; rx.same(50) {
+		t.Error("a datagram that was cut is not told from a whole one")
+	}
+	rx.hdr.Flags = 0
+	if rx.hdr.SetControllen(24); rx.same(50) {
+		t.Error("a datagram without TOS is not told from one with")
+	}
+	rx.hdr.SetControllen(loneControl * 8)
+	if rx.forget(); rx.same(50) {
+		t.Error("what was forgotten is known")
+	}
+}
+
 // TestUDPNobodyReads overruns a socket: what it dropped and what it held is what was sent, to the unit.
 func TestUDPNobodyReads(t *testing.T) {
 	for name, gso := range map[string]GSOMode{"gso": GSOOn, "single": GSOOff} {

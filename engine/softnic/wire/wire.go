@@ -93,9 +93,9 @@ type Wire interface {
 	Info() Info
 
 	// Reserve asks for room for frames of these lengths, in order, and returns how many there is room for
-	// now; 0: full. bufs[i] then has exactly lens[i] bytes, whose content is undefined. A Reserve without
-	// Commit is forgotten. A frame longer than MaxFrame, or without a whole
-	// Ethernet header, gets no room; the next Flush returns ErrTooLong or ErrTooShort.
+	// now; 0: full. bufs[i] then has exactly lens[i] bytes, whose content is undefined. Its Commit comes before
+	// any other call of the sending side, Flush included; a Reserve without Commit is forgotten. A frame longer
+	// than MaxFrame, or without a whole Ethernet header, gets no room; the next Flush returns ErrTooLong or ErrTooShort.
 	Reserve(lens []int32, bufs [][]byte) int
 	// Commit declares the first n buffers of the last Reserve complete. They may not be touched again.
 	Commit(n int)
