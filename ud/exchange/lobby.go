@@ -60,7 +60,8 @@ func (l *Lobby) Leave(conn net.Conn) {
 }
 
 // Source is where a connection comes from, as far as limits tell sources apart: an IPv4 address, or an IPv6 prefix of 64
-// bits, which one host may have to itself. It is the zero Prefix for a connection that has no IP address.
+// bits, which one host may have to itself; so all link-local addresses are one source. It is the zero Prefix for a
+// connection that has no IP address.
 func Source(conn net.Conn) netip.Prefix {
 	tcp, ok := conn.RemoteAddr().(*net.TCPAddr)
 	if !ok {

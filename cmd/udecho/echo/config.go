@@ -25,7 +25,7 @@ type Config struct {
 	QKey     uint32 // 0: that of ibv_ud_pingpong
 
 	Size        int           // payload bytes
-	Count       uint64        // datagrams, of a server clients; 0: no limit
+	Count       uint64        // datagrams, of a server clients that it met; 0: no limit
 	Duration    time.Duration // 0: no limit
 	Rate        results.Rate  // of datagrams; max for Ping: one after the other
 	Timeout     time.Duration // a datagram without an answer for so long is lost; 0: DefaultTimeout

@@ -28,7 +28,7 @@ type guest struct {
 	window int64
 	used   uint64
 
-	seated bool // of guests.mu
+	seated, counted bool // of guests.mu
 }
 
 // guests are the clients. A client has a seat from its hello on, of which there are so many in all and so many for a
@@ -38,11 +38,13 @@ type guests struct {
 	places [4 * MaxClients]atomic.Pointer[guest]
 
 	most, share int           // seats in all, and of a source
+	ever        uint64        // clients that may have one at any time; 0: no limit
 	idle        time.Duration // a client that is silent for so long gives its seat to one that needs it
 
 	mu     sync.Mutex // of those who change what is below, and places
 	count  int
 	counts map[netip.Prefix]int // by source; no zeros
+	served uint64               // of ever
 
 	full, shared, idled uint64 // clients without a seat, and those that lost theirs
 }
@@ -82,6 +84,8 @@ func (t *guests) seat(g *guest, now int64) error {
 	defer t.mu.Unlock()
 	mine := t.counts[g.source]
 	switch {
+	case t.ever != 0 && t.served == t.ever:
+		return fmt.Errorf("no room: the server has the %d clients that it serves (its --count)", t.ever)
 	case mine >= t.share && !t.evict(now, g.source):
 		t.shared++
 		return fmt.Errorf("no room: %v has %d of the %d places of a source (the server's --clients-per-source)", sourceName(g.source), mine, t.share)
@@ -90,7 +94,8 @@ func (t *guests) seat(g *guest, now int64) error {
 		return fmt.Errorf("no room: %d of %d places are taken (the server's --clients)", t.count, t.most)
 	}
 	g.heard.Store(now)
-	g.seated = true
+	g.seated, g.counted = true, true
+	t.served++
 	t.count++
 	if t.counts == nil {
 		t.counts = map[netip.Prefix]int{}
@@ -149,6 +154,17 @@ func (t *guests) place(g *guest) error {
 	}
 	free.Store(g)
 	return nil
+}
+
+// turnAway is leave for a client whose exchange came to nothing: it is not one of those that were served.
+func (t *guests) turnAway(g *guest) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if g.counted {
+		g.counted = false
+		t.served--
+	}
+	t.remove(g)
 }
 
 // leave takes a client's seat and place, if they are still its own.

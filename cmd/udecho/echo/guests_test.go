@@ -222,3 +222,48 @@ func TestAClientWithoutAConnectionIsForgotten(t *testing.T) {
 		t.Errorf("the server says %s", text)
 	}
 }
+
+// TestWhoIsNotServedDoesNotCount: a server of one client is still there when somebody has connected and gone, and when one
+// was refused.
+func TestWhoIsNotServedDoesNotCount(t *testing.T) {
+	theirs, mine := addresses(t, "udp")
+	s := serve(t, Config{Device: theirs, Count: 1})
+	c, err := net.Dial("tcp", s.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	other := exchange.Info{QPN: 0x100, QKey: 1, GID: gidOf(t, "udp:127.0.0.1"), MTU: 1024}
+	if c, err = net.Dial("tcp", s.addr); err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := (exchange.Native{}).Client(ctxOf(t), c, other); !errors.Is(err, exchange.ErrRefused) {
+		t.Fatalf("another Q_Key: %v", err)
+	}
+	r, err := Ping(ctxOf(t), clientConfig(t, mine, s.addr))
+	if err != nil || r.Unique != r.Sent {
+		t.Fatalf("%v\n%s", err, r.Text())
+	}
+	if total := s.end(); total.ServerTotal.Sessions != 1 || total.ServerTotal.Refused != 2 {
+		t.Errorf("%s", total.Text())
+	}
+}
+
+// TestSoManyClientsEver: who was turned away is none of them, who has left is.
+func TestSoManyClientsEver(t *testing.T) {
+	g := guests{most: 4, share: 4, ever: 2, idle: time.Minute}
+	first, second, third := &guest{qpn: 1, source: source(1)}, &guest{qpn: 2, source: source(1)}, &guest{qpn: 3, source: source(2)}
+	if err := errors.Join(g.sit(first, 0), g.sit(second, 0)); err != nil {
+		t.Fatal(err)
+	}
+	g.leave(first)
+	if err := g.sit(third, 0); err == nil || !strings.Contains(err.Error(), "the server has the 2 clients that it serves (its --count)") {
+		t.Errorf("a third client: %v", err)
+	}
+	g.turnAway(second)
+	g.turnAway(second)
+	if err := g.sit(third, 0); err != nil || g.served != 2 {
+		t.Errorf("in place of one that was turned away: %v, %d are served", err, g.served)
+	}
+}

@@ -57,6 +57,7 @@ func Serve(ctx context.Context, c Config) (*Report, error) {
 	}
 	s := &server{end: e, c: &c, r: newReport("serve", &c), perTick: max(c.Limit*uint64(limitWindow)/1e9, 1)}
 	s.guests.most, s.guests.share, s.guests.idle = c.MaxClients, c.MaxOfSource, c.Idle
+	s.guests.ever = c.Count
 	s.p, _ = exchange.ByName(c.Exchange)
 	if c.Exchange == "perftest" {
 		s.p = exchange.Perftest{MTU: e.ep.MaxPayload()}
@@ -122,18 +123,17 @@ func (s *server) welcome(ctx context.Context, l net.Listener) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	places := make(chan struct{}, s.c.MaxClients+exchange.LobbyMost)
-	for n := uint64(0); s.c.Count == 0 || n < s.c.Count; n++ {
+	for {
 		conn, err := l.Accept()
+		if errors.Is(err, net.ErrClosed) { // by ctx, or by the last of Count clients
+			return
+		}
 		if err != nil {
-			if ctx.Err() != nil {
-				return
-			}
 			select { // out of descriptors, mostly
 			case <-ctx.Done():
 				return
 			case <-time.After(50 * time.Millisecond):
 			}
-			n--
 			continue
 		}
 		select {
@@ -141,7 +141,6 @@ func (s *server) welcome(ctx context.Context, l net.Listener) {
 		default:
 			s.refused.Add(1)
 			conn.Close()
-			n--
 			continue
 		}
 		s.lobby.Enter(conn)
@@ -149,7 +148,7 @@ func (s *server) welcome(ctx context.Context, l net.Listener) {
 			defer func() { <-places }()
 			defer conn.Close()
 			defer s.lobby.Leave(conn)
-			s.session(ctx, conn)
+			s.session(ctx, conn, l)
 		})
 	}
 }
@@ -165,8 +164,8 @@ func (s *server) tell(format string, args ...any) {
 	}
 }
 
-// session is one client from its exchange to its end.
-func (s *server) session(ctx context.Context, conn net.Conn) {
+// session is one client from its exchange to its end. The last of Count clients closes the listener.
+func (s *server) session(ctx context.Context, conn net.Conn, l net.Listener) {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	g := &guest{source: exchange.Source(conn), end: end}
@@ -181,11 +180,14 @@ func (s *server) session(ctx context.Context, conn net.Conn) {
 		return mine, err
 	})
 	if err != nil {
+		s.guests.turnAway(g)
 		s.refused.Add(1)
 		s.tell("%v refused: %v", from, exchangeHint("the client has another --exchange than "+s.c.Exchange, err))
 		return
 	}
-	s.sessions.Add(1)
+	if s.sessions.Add(1) == s.c.Count {
+		l.Close()
+	}
 	s.tell("%v is queue pair %#x at %v, %v", from, g.qpn, g.gid, g.mode)
 	err = x.Serve(ctx, func() exchange.Counts {
 		g.heard.Store(s.clk.Now())
