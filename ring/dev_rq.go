@@ -78,6 +78,16 @@ func (d *DevRQ) Run(segs []Seg) (n int) {
 	return n
 }
 
+// First is Run for one entry.
+func (d *DevRQ) First() (s Seg, ok bool) {
+	if d.pi == d.ci && d.Available() == 0 {
+		return s, false
+	}
+	b := d.mem[int(d.ci&d.mask)*d.stride:]
+	s = getSeg(b)
+	return s, s.Len != 0 && (d.stride == DSBytes || get64(b[DSBytes:]) == TermLKey)
+}
+
 // Row gives up to n of the oldest entries but the first skip, those that stand
 // one behind the other, as they are in the ring, without taking them: each has
 // the 16 bytes of one piece. It is empty for rings whose entries have room for

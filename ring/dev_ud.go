@@ -148,38 +148,31 @@ type DoneGram struct {
 	Solicited bool
 }
 
-// PutGrams writes and seals one receive completion for each of done, of one
-// queue pair: the bytes that Next, PutRecv, SetSource, SetImm and Seal would
-// write. The caller has asked Room.
+// PutGram writes and seals the receive completion of one datagram: the bytes that
+// Next, PutRecv, SetSource, SetImm and Seal would write. The caller has asked Room.
+func (d *DevCQ) PutGram(uidx, qpn uint32, w *DoneGram) {
+	c := d.entry(d.pi)
+	c.zero32()
+	put32(c[cqeFlagsQP:], w.Source)
+	op := uint64(CQERecv)
+	if w.HasImm {
+		op = uint64(CQERecvImm)
+	}
+	op <<= 4
+	if w.Solicited {
+		op |= OpOwnSolicited
+		d.urgent = true
+	}
+	c.putMiddle(uidx, w.Imm, w.Bytes, w.Time)
+	put64(c[56:64], uint64(qpn&0xffffff)<<32|uint64(w.Counter)<<16|op|uint64(d.pi>>d.lap&1))
+	d.pi++
+}
+
+// PutGrams is PutGram for each of done, of one queue pair.
 func (d *DevCQ) PutGrams(uidx, qpn uint32, done []DoneGram) {
-	cqes, lap, pi := d.cqes, d.lap, d.pi
-	user := uint64(uidx&0xffffff) << 32
-	last := uint64(qpn&0xffffff) << 32
-	if len(cqes) == 0 {
-		return
-	}
-	c := d.entry(pi)
 	for i := range done {
-		w := &done[i]
-		c.zero32()
-		put32(c[cqeFlagsQP:], w.Source)
-		op := uint64(CQERecv)
-		if w.HasImm {
-			op = uint64(CQERecvImm)
-		}
-		op <<= 4
-		if w.Solicited {
-			op |= OpOwnSolicited
-			d.urgent = true
-		}
-		put64(c[32:40], user|uint64(w.Imm))
-		put64(c[40:48], uint64(w.Bytes))
-		put64(c[48:56], w.Time)
-		put64(c[56:64], last|uint64(w.Counter)<<16|op|uint64(pi>>lap&1))
-		pi++
-		c = &cqes[int(pi)&(len(cqes)-1)]
+		d.PutGram(uidx, qpn, &done[i])
 	}
-	d.pi = pi
 }
 
 // PutGramRow is PutGrams for n datagrams of a row: their counters go up by one, all

@@ -108,6 +108,9 @@ func TestReceiveRunAgreesWithPeek(t *testing.T) {
 			host.Publish()
 			var segs, one [8]Seg
 			want := 1 + rng.IntN(8)
+			if first, ok := fast.First(); ok != (fast.Run(segs[:1]) == 1) || ok && first != segs[0] {
+				t.Fatalf("stride %d: First gives %+v, %v, Run %+v", stride, first, ok, segs[0])
+			}
 			n := fast.Run(segs[:want])
 			checkRow(t, fast, segs[:n], want)
 			for i := range n {

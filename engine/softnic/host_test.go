@@ -30,6 +30,8 @@ type host struct {
 	mem      []byte
 	key      uint32
 	addr     uint64
+	kept     []ring.CQE // of receives, when keep says so
+	keep     bool
 }
 
 type hostConfig struct {
@@ -254,6 +256,9 @@ func (h *host) receives() (out []done) {
 		}
 		if d.wrID, ok = h.rq.Take(); !ok {
 			h.t.Fatal("receive CQE without a posted WR")
+		}
+		if h.keep {
+			h.kept = append(h.kept, *c)
 		}
 		h.rcq.Consume()
 		out = append(out, d)

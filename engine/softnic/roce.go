@@ -62,7 +62,7 @@ func (n *NIC) wayOf(q *qp, av *ring.AV) (*way, uint8) {
 	addr := av.Addr()
 	at := wayPlace(addr)
 	w := &q.ud.ways[at]
-	if w.av != *addr {
+	if !sameAddr(&w.av, addr) {
 		n.makeWay(q, av, w)
 	}
 	return w, at

@@ -17,11 +17,8 @@ import (
 // leastGramRow is the shortest row that is not left to the loops.
 const leastGramRow = 4
 
-// sendGramRow is sendGrams for a row.
+// sendGramRow is sendGrams for a row, with a limit of leastGramRow or more.
 func (n *NIC) sendGramRow(q *qp, limit int) (sent int, ok bool) {
-	if limit < leastGramRow {
-		return 0, false
-	}
 	var addrs [burst]uint64
 	g, count, signaled := q.sq.FetchGramRow(addrs[:min(limit, burst)], leastGramRow)
 	if count == 0 || g.Len > uint32(n.maxDatagram) {
@@ -124,9 +121,9 @@ func (n *NIC) commitRow(count int, length int32) {
 }
 
 // deliverGramRow delivers the first of the frames, as far as they are a row of the flow and good, to receive entries in
-// one region and with room. It returns how many it did.
+// one region and with room, of which there are leastGramRow or more. It returns how many it did.
 func (n *NIC) deliverGramRow(e *flow, frames []wire.Frame, entries []ring.Seg) int {
-	if e.imm || len(entries) < leastGramRow || !e.has(&frames[1]) {
+	if e.imm || !e.has(&frames[1]) {
 		return 0
 	}
 	key, need, q := entries[0].LKey, e.need, e.q

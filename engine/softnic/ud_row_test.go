@@ -2,6 +2,7 @@ package softnic
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/bluering/bluering/engine"
@@ -14,6 +15,7 @@ type gramWorld struct {
 	world
 	apart bool // requests of two pieces, and receives of two, which no row takes
 	to    [3]ring.AV
+	last  request // of the bursts
 }
 
 func newGramWorld(t *testing.T, params string, apart, spans bool) *gramWorld {
@@ -27,6 +29,7 @@ func newGramWorld(t *testing.T, params string, apart, spans bool) *gramWorld {
 	w.clk = clk
 	w.tx = udHost(t, a, 0x111, hostConfig{sendWR: 128, memBytes: 1 << 16}, attr)
 	w.rx = udHost(t, b, 0x222, hostConfig{access: rw, recvWR: 128, sge: 2, memBytes: 1 << 16}, attr)
+	w.rx.keep = true
 	for i := range w.to {
 		f := ring.AVFields{MAC: [6]byte(macB), SrcPort: uint16(0xc001 + i), HopLimit: 9, GID: [16]byte{10: 0xff, 11: 0xff, 12: 198, 13: 18, 15: 2}}
 		if i == 1 {
@@ -111,8 +114,14 @@ func (w *gramWorld) tookRows() bool {
 }
 
 // Bursts of datagrams do the same whether they go as rows, through the wire's memory or its slices, or one by one by the
-// general way. What is compared: completions, memory, counters.
-func TestRowsOfDatagramsDoWhatTheGeneralWayDoes(t *testing.T) {
+// general way. What is compared: completions, those of receives to the byte, memory, counters.
+func TestRowsOfDatagramsDoWhatTheGeneralWayDoes(t *testing.T) { playBursts(t, 70, true) }
+
+// So do datagrams alone, or in bursts too short for a row.
+func TestLoneDatagramsDoWhatTheGeneralWayDoes(t *testing.T) { playBursts(t, leastGramRow, false) }
+
+// playBursts compares the ways by bursts of fewer than most datagrams and demands rows where wantRows.
+func playBursts(t *testing.T, most int, wantRows bool) {
 	seeds := uint64(12)
 	if raceBuild {
 		seeds = 1
@@ -131,7 +140,7 @@ func TestRowsOfDatagramsDoWhatTheGeneralWayDoes(t *testing.T) {
 			}
 			rows := make([]bool, len(worlds))
 			for step := range 80 {
-				playGrams(rng, worlds)
+				playGrams(rng, worlds, most)
 				for k, w := range worlds {
 					rows[k] = rows[k] || w.tookRows()
 					w.tx.nic.counters.TxWireFull = 0 // a way that ends at another datagram asks again
@@ -140,10 +149,13 @@ func TestRowsOfDatagramsDoWhatTheGeneralWayDoes(t *testing.T) {
 					if what := differs(&worlds[0].world, &w.world); what != "" {
 						t.Fatalf("%q seed %d step %d: way %d: %s", params, seed, step, k+1, what)
 					}
+					if !slices.Equal(w.rx.kept, worlds[0].rx.kept) {
+						t.Fatalf("%q seed %d step %d: way %d: other receive completions", params, seed, step, k+1)
+					}
 				}
 			}
 			for i, w := range worlds {
-				if len(w.in) == 0 || rows[i] != (i != 0) {
+				if len(w.in) == 0 || i == 0 && rows[i] || i != 0 && wantRows && !rows[i] {
 					t.Fatalf("%q seed %d: way %d: %d were received, rows %v", params, seed, i, len(w.in), rows[i])
 				}
 			}
@@ -151,12 +163,16 @@ func TestRowsOfDatagramsDoWhatTheGeneralWayDoes(t *testing.T) {
 	}
 }
 
-// playGrams posts one burst each way, the same in all worlds, and lets the devices work. Much of it is equal.
-func playGrams(rng *rand.Rand, worlds []*gramWorld) {
-	n, bad, other := rng.IntN(70), rng.IntN(500), rng.IntN(30)
-	r := request{length: rng.IntN(300), to: rng.IntN(3), inline: rng.IntN(3) == 0, key: 0x11111111}
-	if rng.IntN(4) == 0 {
-		r.length = 600 + rng.IntN(600)
+// playGrams posts one burst of fewer than most each way, the same in all worlds, and lets the devices work. Much of it is
+// equal.
+func playGrams(rng *rand.Rand, worlds []*gramWorld, most int) {
+	n, bad, other := rng.IntN(most), rng.IntN(7*most), rng.IntN(30)
+	r := worlds[0].last
+	if r.key == 0 || rng.IntN(4) == 0 {
+		r = request{length: rng.IntN(300), to: rng.IntN(3), inline: rng.IntN(3) == 0, se: rng.IntN(4) == 0, key: 0x11111111}
+		if rng.IntN(4) == 0 {
+			r.length = 600 + rng.IntN(600)
+		}
 	}
 	for i := range n {
 		r.off, r.signaled = rng.IntN(1<<15), rng.IntN(3) == 0
@@ -180,7 +196,8 @@ func playGrams(rng *rand.Rand, worlds []*gramWorld) {
 			w.send(uint64(i), this)
 		}
 	}
-	posts, short, foreign := rng.IntN(70), rng.IntN(700), rng.IntN(3000)
+	worlds[0].last = r
+	posts, short, foreign := rng.IntN(most), rng.IntN(10*most), rng.IntN(40*most)
 	for i := range posts {
 		off, room := rng.IntN(1<<15), 1300
 		if i == short {
@@ -200,7 +217,7 @@ func playGrams(rng *rand.Rand, worlds []*gramWorld) {
 			w.rx.rq.Post(segs, uint64(i))
 		}
 	}
-	budget, ns := 1+rng.IntN(150), rng.Int64N(40_000)
+	budget, ns := 1+rng.IntN(2*most), rng.Int64N(40_000)
 	for _, w := range worlds {
 		w.clk.Advance(ns)
 		w.rx.rq.Publish()

@@ -15,9 +15,10 @@ import (
 //	sendGrams      WQEs that are one pointer, or a few bytes inline   else decodeUD, transmitUD
 //	deliverGrams   packets that begin as one that was judged before   else datagram
 //
-// Rows of equal ones are taken out of both first (ud_row.go). All live on what datagrams of one flow have in common: all
-// headers but the PSN, when they are equally long. What these bytes bring about (headers, their judgement, and the CRC so
-// far) is remembered, so that a datagram costs its PSN, its payload and the rest of the CRC.
+// Rows of equal ones are taken out of both first (ud_row.go), and one alone goes a shorter way (ud_one.go). All live on
+// what datagrams of one flow have in common: all headers but the PSN, when they are equally long. What these bytes bring
+// about (headers, their judgement, and the CRC so far) is remembered, so that a datagram costs its PSN, its payload and
+// the rest of the CRC.
 
 // startBytes is how far the common bytes go at most: Ethernet, IPv6, UDP, BTH and DETH. The PSN among them is 0.
 const (
@@ -70,8 +71,13 @@ func (w *way) begin(length int32, pad uint8, op ring.Opcode, key, qpn uint32, g 
 // sendGrams is sendUD for up to limit WQEs of a ring.Gram's shape, all of them sound and to the wire alone. ok is
 // false, and nothing has happened, when the queue does not begin with one.
 func (n *NIC) sendGrams(q *qp, limit int) (sent int, ok bool) {
-	if sent, ok = n.sendGramRow(q, limit); ok {
-		return sent, ok
+	switch {
+	case limit == 1:
+		return n.sendGram(q)
+	case limit >= leastGramRow:
+		if sent, ok = n.sendGramRow(q, limit); ok {
+			return sent, ok
+		}
 	}
 	s, u := &n.tx, &n.ud.runWork
 	count, op := q.sq.FetchGrams(u.sends[:min(limit, burst)])
@@ -302,17 +308,19 @@ func sameHead(a, b *[psn4]byte) bool {
 func (n *NIC) deliverGrams(frames []wire.Frame) int {
 	x, u := &n.rx, &n.ud.runWork
 	e := n.known(&frames[0])
-	if e == nil || e.q.srq != nil {
+	if e == nil || e.q.srq != nil || e.q.rcq.broken || !e.q.receives() {
 		return 0
 	}
 	q := e.q
-	if q.rcq.broken || !q.receives() {
-		return 0
+	if len(frames) == 1 {
+		return n.deliverGram(e, &frames[0])
 	}
 	entries := x.entries[:q.rq.Run(x.entries[:len(frames)])]
 	entries = entries[:q.rcq.dev.Room(len(entries))]
-	if used := n.deliverGramRow(e, frames, entries); used != 0 {
-		return used
+	if len(entries) >= leastGramRow {
+		if used := n.deliverGramRow(e, frames, entries); used != 0 {
+			return used
+		}
 	}
 	counter := uint16(q.rq.CI())
 	var to *region
