@@ -195,7 +195,7 @@ func TestControlBesideAnArming(t *testing.T) {
 		}
 		return v.Load() == round
 	}
-	defer asked.Store(rounds + 1)
+	defer asked.Store(rounds + 2) // no round
 	go func() {
 		for i := int64(1); await(&asked, i); i++ {
 			begun.Store(i)
