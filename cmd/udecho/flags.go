@@ -44,7 +44,7 @@ var flagTable = []flagSpec{
 	{"serve", "limit", "", "2m", "datagrams a second that each client is answered"},
 	{"serve", "clients", "", "256", "clients at a time"},
 	{"serve", "clients-per-source", "", "0", "of them, from one IPv4 address or IPv6 /64, loopback too; 0: a quarter of --clients, at least 1"},
-	{"serve", "idle", "", "60s", "a client that is silent for so long is forgotten; one that keeps its connection, when another wants its place"},
+	{"serve", "idle", "", "60s", "a client that is silent for so long is forgotten; one that keeps its connection, when another wants its place; then one that keeps none, after 1s"},
 	{clients, "interval", "i", "1s", "time between progress records; 0: none"},
 	{all, "output", "o", "text", "results on stdout: text, json, jsonl, csv or none"},
 	{all, "report", "", "", "write the JSON report to this file, whole or not at all"},

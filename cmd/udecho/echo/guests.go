@@ -21,6 +21,7 @@ type guest struct {
 	source netip.Prefix            // of its connection
 	end    context.CancelCauseFunc // ends its session
 	heard  atomic.Int64            // when it was, last
+	apart  atomic.Bool             // it keeps no connection any more
 
 	received, bytes, answered, limited atomic.Uint64
 
@@ -39,7 +40,7 @@ type guests struct {
 
 	most, share int           // seats in all, and of a source
 	ever        uint64        // clients that may have one at any time; 0: no limit
-	idle        time.Duration // a client that is silent for so long gives its seat to one that needs it
+	idle        time.Duration // a client that is silent for so long gives its seat to one that needs it; see spares
 
 	mu     sync.Mutex // of those who change what is below, and places
 	count  int
@@ -77,8 +78,24 @@ func (t *guests) find(gid *engine.GID, qpn uint32) *guest {
 	return nil
 }
 
-// seat gives a client a seat. Without a free one, that of the client which has been silent for longest is taken, if
-// that is as long as idle: of the same source when it is the source's share that is used up.
+// apartIdle is idle for a client without a connection, which has no other way to say that it is through.
+const apartIdle = time.Second
+
+// spares reports whether a client has been silent for so long that another may have its seat.
+func (t *guests) spares(g *guest, now int64) bool {
+	return now-g.heard.Load() >= int64(t.patience(g))
+}
+
+// patience is how long a client may be silent when another wants its seat.
+func (t *guests) patience(g *guest) time.Duration {
+	if g.apart.Load() {
+		return min(t.idle, apartIdle)
+	}
+	return t.idle
+}
+
+// seat gives a client a seat. Without a free one, that of the client which has been silent for longest is taken, of
+// those that spare theirs: of the same source when it is the source's share that is used up.
 func (t *guests) seat(g *guest, now int64) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -104,24 +121,24 @@ func (t *guests) seat(g *guest, now int64) error {
 	return nil
 }
 
-// evict ends the session that has been silent for longest, of one source or of all.
+// evict ends the session that has been silent for longest of those that spare their seats, of one source or of all.
 func (t *guests) evict(now int64, of netip.Prefix) bool {
 	var oldest *guest
 	for i := range t.places {
 		g := t.places[i].Load()
-		if g == nil || of.IsValid() && g.source != of {
+		if g == nil || of.IsValid() && g.source != of || !t.spares(g, now) {
 			continue
 		}
 		if oldest == nil || g.heard.Load() < oldest.heard.Load() {
 			oldest = g
 		}
 	}
-	if oldest == nil || now-oldest.heard.Load() < int64(t.idle) {
+	if oldest == nil {
 		return false
 	}
 	t.idled++
 	t.remove(oldest)
-	oldest.end(fmt.Errorf("%w: silent for %v, and another came", errIdle, t.idle))
+	oldest.end(fmt.Errorf("%w: silent for %v, and another came", errIdle, t.patience(oldest)))
 	return true
 }
 

@@ -123,6 +123,27 @@ func TestASilentClientGivesItsSeat(t *testing.T) {
 	}
 }
 
+// TestAClientWithoutAConnectionGivesItsSeatSooner: programs such as ibv_ud_pingpong go without a word, and one machine may
+// start many in turn.
+func TestAClientWithoutAConnectionGivesItsSeatSooner(t *testing.T) {
+	g := guests{most: 3, share: 2, idle: time.Minute}
+	var ended []uint32
+	at := func(qpn uint32) *guest {
+		return &guest{qpn: qpn, source: source(1), end: func(error) { ended = append(ended, qpn) }}
+	}
+	kept, apart := at(1), at(2)
+	if err := errors.Join(g.sit(kept, 0), g.sit(apart, 1)); err != nil {
+		t.Fatal(err)
+	}
+	apart.apart.Store(true)
+	if err := g.sit(at(3), int64(apartIdle)); err == nil || len(ended) != 0 {
+		t.Errorf("%v took a seat that was not to be had: %v", ended, err)
+	}
+	if err := g.sit(at(4), int64(apartIdle)+1); err != nil || fmt.Sprint(ended) != "[2]" || g.find(&kept.gid, 1) != kept {
+		t.Errorf("%v, ended %v, want client 2", err, ended)
+	}
+}
+
 // hello introduces a client of so many queue pairs' number to a server, from a loopback address.
 func hello(t *testing.T, from, server string, qpn uint32) (*exchange.Session, net.Conn, error) {
 	t.Helper()

@@ -212,9 +212,11 @@ func (s *server) session(ctx context.Context, conn net.Conn, l net.Listener) {
 func (s *server) linger(ctx context.Context, g *guest) {
 	idle := s.c.Idle
 	if s.c.Exchange == "perftest" {
-		idle = min(idle, time.Second)
+		idle = min(idle, apartIdle)
 	}
-	for g.heard.Store(s.clk.Now()); ; {
+	g.heard.Store(s.clk.Now())
+	g.apart.Store(true)
+	for {
 		wait := idle - time.Duration(s.clk.Now()-g.heard.Load())
 		if wait <= 0 {
 			return
