@@ -255,3 +255,26 @@ func TestARowCutByTheWiresEndFindsNoFullWire(t *testing.T) {
 		}
 	}
 }
+
+// A lone datagram for which a wire has no room waits, is counted as such, and has the wire pushed.
+func TestALoneDatagramMeetsAFullWire(t *testing.T) {
+	const sent, capacity = 40, 1 << 15
+	w := newGramWorld(t, "capacity=32768", false, true)
+	for i := range sent {
+		w.send(uint64(i), request{length: 1000, key: 0x11111111, signaled: true})
+		w.tx.sq.Publish()
+		w.tx.nic.Step(1)
+		w.poll()
+	}
+	c := &w.tx.nic.counters
+	if c.TxFrames == sent || c.TxFrames < capacity/2/1100 {
+		t.Fatalf("%d of %d sent", c.TxFrames, sent)
+	}
+	for range 3 {
+		before := c.TxWireFull
+		w.tx.nic.unflushed = false
+		if n, ok := w.tx.nic.sendGram(w.tx.nic.findQP(w.tx.qpn)); n != 0 || !ok || c.TxWireFull != before+1 || !w.tx.nic.unflushed {
+			t.Errorf("%d sent, full %d times more, to be pushed: %v", n, c.TxWireFull-before, w.tx.nic.unflushed)
+		}
+	}
+}
