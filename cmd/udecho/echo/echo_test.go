@@ -433,10 +433,13 @@ func TestServerThatVanishes(t *testing.T) {
 func TestAnInterruptedRunHasItsCounts(t *testing.T) {
 	theirs, mine := addresses(t, "udp")
 	s := serve(t, Config{Device: theirs})
-	for name, run := range map[string]func(context.Context, Config) (*Report, error){"ping": Ping, "bw": BW} {
+	for name, run := range map[string]func(context.Context, Config) (*Report, error){"ping": Ping, "ping at a rate": Ping, "bw": BW} {
 		ctx, cancel := context.WithCancel(ctxOf(t))
 		c := clientConfig(t, mine, s.addr)
 		c.Count, c.Interval = 1<<40, time.Millisecond
+		if name == "ping at a rate" {
+			c.Rate = rate(t, "5kpps")
+		}
 		c.OnInterval = func(i *Interval) {
 			if i.Sent > 10 {
 				cancel()
@@ -446,6 +449,9 @@ func TestAnInterruptedRunHasItsCounts(t *testing.T) {
 		cancel()
 		if !errors.Is(err, context.Canceled) || r.Outcome != "interrupted" || r.Sent < 10 {
 			t.Errorf("%s: %v, %+v", name, err, r)
+		}
+		if name != "bw" && r.Lost != 0 { // what is on its way is waited for
+			t.Errorf("%s: lost %d of %d", name, r.Lost, r.Sent)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/bluering/bluering/cmd/internal/results"
 	"github.com/bluering/bluering/ud"
@@ -44,6 +45,9 @@ const lockstep = "servers that answer in lockstep: one datagram at a time, with 
 func (x *client) over(seq uint64, now int64) bool {
 	return x.c.Count != 0 && seq >= x.c.Count || x.c.Duration != 0 && now-x.start >= int64(x.c.Duration)
 }
+
+// lastAnswers is how long an interrupted run waits for answers to what it has sent, if that is not lost before.
+const lastAnswers = 200 * time.Millisecond
 
 // pingPong has one datagram on its way.
 func (x *client) pingPong() error {
@@ -86,7 +90,7 @@ func (x *client) once(seq uint64) (now int64, err error) {
 			return now, nil
 		case now-sent >= timeout: // lost: sent and not unique
 			return now, x.alive()
-		case x.stopped():
+		case x.stopped() && now-sent >= int64(lastAnswers):
 			return now, nil
 		}
 		if err := x.rest(timeout); err != nil {
@@ -142,17 +146,24 @@ func (x *client) scheduled(paths []pathRun) error {
 }
 
 func (s *scheduledRun) run() error {
-	r, lastSent, heard, limit := s.r, s.start, s.start, s.c.Count
+	r, lastSent, heard, limit, timeout := s.r, s.start, s.start, s.c.Count, int64(s.c.Timeout)
 	if s.c.Duration != 0 {
 		if n := s.at.Due(int64(s.c.Duration) - 1); limit == 0 || n < limit {
 			limit = n
 		}
 	}
-	for {
+	for halted := false; ; {
 		now := s.clk.Now()
 		due := s.at.Due(now - s.start)
 		if limit != 0 {
 			due = min(due, limit)
+		}
+		if s.stopped() && !halted {
+			halted, limit, timeout = true, s.next, min(timeout, int64(lastAnswers))
+			r.Unsent = due - s.next
+		}
+		if halted {
+			due = s.next
 		}
 		if s.next < due {
 			sent, err := s.send(min(due-s.next, 32))
@@ -168,24 +179,20 @@ func (s *scheduledRun) run() error {
 		if got {
 			r.ElapsedNS = s.clk.Now() - s.start
 			heard = now
-		} else if now-heard >= int64(s.c.Timeout) && s.next > 0 {
+		} else if now-heard >= timeout && s.next > 0 {
 			heard = now
 			if err := s.alive(); err != nil {
 				return err
 			}
 		}
 		s.progress(now)
-		done := limit != 0 && s.next >= limit
+		done := halted || limit != 0 && s.next >= limit
 		switch {
-		case done && (r.Unique == s.next || now-lastSent >= int64(s.c.Timeout)):
+		case done && (r.Unique == s.next || now-lastSent >= timeout):
 			r.ElapsedNS = max(r.ElapsedNS, lastSent-s.start)
 			return s.err()
-		case s.stopped():
-			r.Unsent = due - s.next
-			r.ElapsedNS = max(r.ElapsedNS, lastSent-s.start)
-			return nil
 		case !got && s.next >= due:
-			wait := int64(s.c.Timeout)
+			wait := timeout
 			if !done {
 				wait = s.at.At(s.next) + s.start - now
 			}

@@ -73,7 +73,9 @@ func (r *Report) clientText(b *strings.Builder) {
 	if r.RateAskedPPS > 0 {
 		asked = fmt.Sprintf("%s (%+.5f %%)", results.PPS(r.RateAskedPPS), r.RateErrorRatio*100)
 	}
-	fmt.Fprintf(b, "rate asked %s  sent %s %s  received %s %s\n", asked, results.PPS(r.TxPPS), results.BPS(r.TxBPS), results.PPS(r.RxPPS), results.BPS(r.RxBPS))
+	if r.Sent != 1 { // one datagram has no rate
+		fmt.Fprintf(b, "rate asked %s  sent %s %s  received %s %s\n", asked, results.PPS(r.TxPPS), results.BPS(r.TxBPS), results.PPS(r.RxPPS), results.BPS(r.RxBPS))
+	}
 	if r.RTT != nil {
 		fmt.Fprintf(b, "round trip (%s samples, from %s)\n  full  %s\n  half  %s\n", results.Group(r.RTTSamples), r.RTTFrom, distribution(r.RTT), distribution(r.HalfRTT))
 	}
