@@ -261,14 +261,17 @@ func (d *Device) setQP(index uint32, q *QP) {
 }
 
 func (q *QP) usable() error {
+	if q.open() {
+		return nil
+	}
 	if q == nil || q.sq == nil {
 		return closed("queue pair")
 	}
-	if q.closed.Load() {
-		return fmt.Errorf("%w: QP 0x%x: %w", ErrClosed, q.qpn, syscall.EINVAL)
-	}
-	return nil
+	return fmt.Errorf("%w: QP 0x%x: %w", ErrClosed, q.qpn, syscall.EINVAL)
 }
+
+// open is usable for those who do not ask why not.
+func (q *QP) open() bool { return q != nil && q.sq != nil && !q.closed.Load() }
 
 // QPN gives the queue pair's number.
 func (q *QP) QPN() uint32 {
@@ -305,7 +308,7 @@ func (q *QP) PD() *PD {
 // State gives the present state, which an error may have moved. Of a closed
 // queue pair it is RESET.
 func (q *QP) State() QPState {
-	if q == nil || q.sq == nil || q.closed.Load() {
+	if !q.open() {
 		return StateReset
 	}
 	if q.live != nil {

@@ -148,15 +148,20 @@ func playStep(rng *rand.Rand, worlds []*world) {
 	}
 	budget, ns := 1+rng.IntN(150), rng.Int64N(40_000)
 	for _, w := range worlds {
-		w.clk.Advance(ns)
-		w.rx.rq.Publish()
-		w.tx.sq.Publish()
-		w.tx.nic.Step(budget)
-		w.rx.nic.Step(budget)
-		w.poll()
-		w.revive(w.tx)
-		w.revive(w.rx)
+		w.step(budget, ns)
 	}
+}
+
+// step lets the devices see what was posted, work once each, and be polled.
+func (w *world) step(budget int, ns int64) {
+	w.clk.Advance(ns)
+	w.rx.rq.Publish()
+	w.tx.sq.Publish()
+	w.tx.nic.Step(budget)
+	w.rx.nic.Step(budget)
+	w.poll()
+	w.revive(w.tx)
+	w.revive(w.rx)
 }
 
 // differs names what is not the same in two worlds.

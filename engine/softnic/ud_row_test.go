@@ -219,15 +219,7 @@ func playGrams(rng *rand.Rand, worlds []*gramWorld, most int) {
 	}
 	budget, ns := 1+rng.IntN(2*most), rng.Int64N(40_000)
 	for _, w := range worlds {
-		w.clk.Advance(ns)
-		w.rx.rq.Publish()
-		w.tx.sq.Publish()
-		w.tx.nic.Step(budget)
-		w.rx.nic.Step(budget)
-		w.poll()
-		for _, h := range []*host{w.tx, w.rx} {
-			w.revive(h)
-		}
+		w.step(budget, ns)
 	}
 }
 

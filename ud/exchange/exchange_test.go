@@ -275,17 +275,26 @@ func TestPeersThatAreRefused(t *testing.T) {
 	}
 }
 
-// both runs a client and a server of one protocol over TCP.
-func both(t *testing.T, p exchange.Protocol, mine exchange.Info, accept func(exchange.Info) (exchange.Info, error), counts func() exchange.Counts,
-	use func(ctx context.Context, s *exchange.Session) error) (clientErr, serverErr error) {
+// listen opens a listener for as long as the test, which has 20 s.
+func listen(t *testing.T) (net.Listener, context.Context) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
+	t.Cleanup(func() {
+		cancel()
+		l.Close()
+	})
+	return l, ctx
+}
+
+// both runs a client and a server of one protocol over TCP.
+func both(t *testing.T, p exchange.Protocol, mine exchange.Info, accept func(exchange.Info) (exchange.Info, error), counts func() exchange.Counts,
+	use func(ctx context.Context, s *exchange.Session) error) (clientErr, serverErr error) {
+	t.Helper()
+	l, ctx := listen(t)
 	served := make(chan error, 1)
 	go func() {
 		conn, err := l.Accept()
@@ -385,13 +394,7 @@ func TestNativeRefusalSaysWhy(t *testing.T) {
 
 // TestNativeSessionEndedByTheServer: the client finds the refusal where counts would have been.
 func TestNativeSessionEndedByTheServer(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
+	l, ctx := listen(t)
 	why := errors.New("closing time")
 	over, end := context.WithCancelCause(ctx)
 	served := make(chan error, 1)
