@@ -57,9 +57,10 @@ func (n *NIC) sendGramRow(q *qp, limit int) (sent int, ok bool) {
 	q.ud.psn = (q.ud.psn + uint32(room)) & 0xffffff
 	n.commitRow(room, length)
 	q.sq.AdvanceGrams(room)
-	dev := n.touch(q.scq)
-	for signaled &= ^uint64(0) >> (ring.MaxRun - room); signaled != 0; signaled &= signaled - 1 {
-		n.completeSend(q, dev, ring.OpSend, g.Index+uint16(2*bits.TrailingZeros64(signaled)))
+	if signaled &= ^uint64(0) >> (ring.MaxRun - room); signaled != 0 {
+		for dev := n.touch(q.scq); signaled != 0; signaled &= signaled - 1 {
+			n.completeSend(q, dev, ring.OpSend, g.Index+uint16(2*bits.TrailingZeros64(signaled)))
+		}
 	}
 	return room, true
 }
