@@ -40,7 +40,7 @@ func (n *NIC) sendGram(q *qp) (sent int, ok bool) {
 	n.commit(1, 1, uint64(length))
 	q.sq.AdvanceGrams(1)
 	if len(n.active) == 1 && !q.sq.More() {
-		n.flushWire() // as in sendGrams
+		n.flushWire() // nothing can go with it, so it does not wait for the rest of the Step
 	}
 	if g.Signaled {
 		n.completeSend(q, n.touch(q.scq), op, g.Index)

@@ -95,9 +95,6 @@ func (n *NIC) sendGrams(q *qp, limit int) (sent int, ok bool) {
 	bytes := n.fillGrams(q, u.sends[:room], op)
 	n.commit(room, room, bytes)
 	q.sq.AdvanceGrams(room)
-	if room == 1 && len(n.active) == 1 && !q.sq.More() {
-		n.flushWire() // nothing can go with it, so it does not wait for the rest of the Step
-	}
 	for i := range u.sends[:room] {
 		if g := &u.sends[i]; g.Signaled {
 			n.completeSend(q, n.touch(q.scq), op, g.Index)
